@@ -4,7 +4,7 @@ use super::args::ProcId;
 use super::port::Port;
 use crate::transport::Payload;
 
-/// Names the handler of an active message; each crate above core takes a range of its own.
+/// Names the handler of an active message. Each crate above core has a range of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct HandlerId(pub u32);
 
@@ -15,14 +15,14 @@ impl HandlerId {
     pub const COLL: u32 = 0x1_0000;
     /// First id of `rma`'s range.
     pub const RMA: u32 = 0x2_0000;
-    /// First id of the range for crates that are not Portolan's.
+    /// First id of the range for crates that are not part of Portolan.
     pub const OTHER: u32 = 0x10_0000;
 }
 
-/// An active message where it has arrived. The payload is gone when the handler returns.
+/// An active message that has arrived. The payload is only valid until the handler returns.
 #[derive(Debug)]
 pub struct ActiveMessage<'a> {
-    /// Who sent it.
+    /// The sender.
     pub from: ProcId,
     /// Two words of the sender's choice.
     pub args: [u64; 2],
@@ -30,8 +30,8 @@ pub struct ActiveMessage<'a> {
     pub payload: Payload<'a>,
 }
 
-/// Runs inside progress when an active message arrives. Must not block; sends only through the
-/// [`Port`].
+/// Runs inside progress when an active message arrives. Must not block, and may send only through
+/// the [`Port`].
 ///
-/// A panic ends the process: other operations' buffers are in the device's hands at that moment.
+/// A panic ends the process, because the device holds other operations' buffers at that moment.
 pub type Handler = Box<dyn FnMut(&mut dyn Port, ActiveMessage<'_>) + Send>;

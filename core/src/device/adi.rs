@@ -1,7 +1,7 @@
-//! The routines of the paper, by their names, safe: every argument is checked.
+//! The routines of the paper, under their names and safe: every argument is checked.
 //!
-//! [`Adi`] is implemented for every device. `docs/adi.md` lists routine by routine what became of
-//! the paper's; the example programs of its section 7 are written on nothing else.
+//! [`Adi`] is implemented for every device. `docs/adi.md` says for each routine of the paper what
+//! has become of it; the example programs of the paper's section 7 are written on nothing else.
 
 use portolan_datatype::{Layout, MsgRep};
 
@@ -176,17 +176,17 @@ pub trait Adi: Device + Sized {
     }
 
     /// Waits for all requests, in whatever order they complete (`MPI_Waitall`). Each has its own
-    /// outcome, so an error loses nothing of the others.
+    /// outcome, so an error of one does not hide the outcomes of the others.
     fn wait_all(&self, requests: &[Request]) -> Vec<Result<Status>> {
         requests.iter().map(|&request| self.wait(request)).collect()
     }
 
-    /// Waits until one request is complete; says which, and its outcome (`MPI_Waitany`). `None` if
-    /// there are no requests, or only null ones.
+    /// Waits until one request is complete; returns which one, and its outcome (`MPI_Waitany`).
+    /// `None` if there are no requests, or only null ones.
     fn wait_any(&self, requests: &[Request]) -> Option<(usize, Result<Status>)> {
         loop {
             // The epoch is read before the tests: a completion between them and the check below
-            // changes it, so the check returns at once.
+            // changes it, so that the check returns at once.
             let epoch = self.completion_epoch();
             if let Some(found) = self.test_any(requests) {
                 return Some(found);
@@ -214,8 +214,8 @@ pub trait Adi: Device + Sized {
         Some((found, self.wait(requests[found])))
     }
 
-    /// Waits until some requests are complete; says which, and their outcomes (`MPI_Waitsome`).
-    /// Empty if there are no requests, or only null ones.
+    /// Waits until some requests are complete; returns which ones, and their outcomes
+    /// (`MPI_Waitsome`). Empty if there are no requests, or only null ones.
     fn wait_some(&self, requests: &[Request]) -> Vec<(usize, Result<Status>)> {
         loop {
             let epoch = self.completion_epoch();

@@ -1,11 +1,11 @@
-//! What operations are given.
+//! Arguments of operations.
 
 use portolan_datatype::MsgRep;
 
 use crate::group::Group;
 use crate::matching::Envelope;
 
-/// A process (or a thread that is a rank) as the device knows it: the paper's global rank.
+/// A process (or a thread that is a rank) by its global rank, as the paper calls it.
 ///
 /// An index into a table that may grow; groups map ranks to it. In a job that was started together,
 /// process `n` is world rank `n`.
@@ -35,15 +35,15 @@ pub enum SendMode {
     Standard,
     /// When the buffer may be used again and the receive has been matched.
     Synchronous,
-    /// As standard; the caller asserts that the receive is posted. Where it is not, the message is
-    /// delivered all the same and a counter shows it.
+    /// As standard, but the caller asserts that the receive is posted. If it is not, the message is
+    /// delivered all the same, and a counter records it.
     Ready,
     /// At once or not at all: a message that would have to wait gives
     /// [`MayBlock`](crate::ErrorKind::MayBlock). Only for blocking sends.
     Buffered,
 }
 
-/// Where a message goes and how: the arguments that all sends of the paper share.
+/// Where a message goes and how: the arguments that all sends of the paper have in common.
 #[derive(Clone, Copy, Debug)]
 pub struct SendArgs {
     /// Receiver, by global rank.
@@ -87,13 +87,13 @@ pub struct CommView {
     /// First of the context ids of the communicator.
     pub context: u32,
     /// How many context ids it uses, from `context` on. The first is for point-to-point messages,
-    /// the others for collective operations. Of a death in the group the device tells whoever waits
-    /// in those, whomever it waits for: sends and receives there that have not been matched, and
-    /// later ones that cannot be completed at once, end with
+    /// the others for collective operations. When a member of the group dies, the device ends
+    /// operations in those others, whichever rank they wait for: sends and receives that have not
+    /// been matched, and later ones that cannot complete at once, end with
     /// [`PeerFailed`](crate::ErrorKind::PeerFailed).
     pub contexts: u32,
-    /// Its members, by local rank. For intercommunicators the remote group: the ranks that sends
-    /// and receives name.
+    /// Its members, by local rank. For an intercommunicator the remote group, because sends and
+    /// receives name ranks of that one.
     pub group: Group,
     /// The caller's local rank.
     pub rank: u32,
@@ -107,8 +107,8 @@ pub struct CommView {
 pub struct Message(pub(crate) u64);
 
 impl Message {
-    /// The handle with these bits, for a device that gives it out. Any bits are allowed: a device
-    /// refuses what it did not give out.
+    /// The handle with these bits, for the device that gives it out. Any bits are allowed: a device
+    /// refuses handles that it did not give out.
     #[inline]
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)

@@ -1,39 +1,40 @@
-//! What a device says of itself and of its surroundings.
+//! What a device reports about itself and its surroundings.
 
 use bitflags::bitflags;
 
 bitflags! {
-    /// What a device can do beyond the required.
+    /// What a device can do beyond what is required.
     ///
-    /// A bit is set exactly where the operation is wired; the conformance suite proves both ways.
+    /// A bit is set exactly where the operation is wired; the conformance suite proves both
+    /// directions.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct Caps: u32 {
-        /// No one but this rank writes into a posted receive: cancelling one takes effect inside
-        /// the call.
+        /// Only this rank writes into a posted receive, so cancelling one takes effect inside the
+        /// call.
         const CANCEL_LOCAL = 1;
         /// A send that has not been matched can be cancelled.
         const CANCEL_SEND = 2;
         /// [`Device::alloc_region`](super::Device::alloc_region) gives memory that peers can load
         /// and store directly.
         const DIRECT = 4;
-        /// Messages are matched by the hardware or the library below. Where they are not, the
-        /// device's counter `unexpected` counts those that came before their receive.
+        /// Messages are matched by the hardware or by the library below. If not, the device's
+        /// counter `unexpected` counts the messages that arrived before their receive.
         const NATIVE_MATCHING = 8;
         /// Ranks are separate processes, which can die on their own.
         const PROCESSES = 16;
-        /// Several threads may call at once.
+        /// Several threads may call at the same time.
         const THREAD_MULTIPLE = 32;
-        /// A blocking wait sleeps in the end and uses no processor time.
+        /// A blocking wait eventually sleeps, and then uses no processor time.
         const SLEEP = 64;
         /// Large messages can be read from the sender's memory while it computes.
         const PULL = 128;
-        /// Long messages from and to memory that only its driver reaches:
+        /// Long messages may be sent from, and received into, memory that only its driver reaches:
         /// [`Device::isend_driven_unchecked`](super::Device::isend_driven_unchecked) and its kin.
         const DRIVEN = 256;
     }
 }
 
-/// Which ranks have something.
+/// The ranks that have some facility.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     /// Every rank.
@@ -44,7 +45,7 @@ pub enum Which {
     None,
 }
 
-/// The values of section 5.4 of the paper, and what else callers ask a device for.
+/// The values of section 5.4 of the paper, and other facts that callers ask a device for.
 #[derive(Clone, Debug)]
 pub struct Attributes {
     /// Short name of the device, as in `PORTOLAN_TRANSPORT`.
@@ -72,7 +73,7 @@ pub struct Attributes {
     pub wtime_is_global: bool,
     /// `MPID_HAS_HETEROGENEOUS`: whether ranks may differ in byte order.
     pub heterogeneous: bool,
-    /// What the device can do beyond the required.
+    /// What the device can do beyond what is required.
     pub caps: Caps,
     /// Largest payload of an active message, in bytes.
     pub active_max: usize,

@@ -1,5 +1,5 @@
-//! For devices that have nothing better: datatype operations in terms of contiguous ones, the
-//! paper's model implementation (section 4.2), and waiting by polls.
+//! Defaults for devices that have nothing better: datatype operations in terms of contiguous ones,
+//! as in the paper's model implementation (section 4.2), and waiting by polling.
 
 use portolan_datatype::{ByteOrder, Layout, MsgAction, MsgRep, Signature};
 
@@ -83,7 +83,7 @@ pub(super) unsafe fn isend_datatype<D: Device>(
     }
 }
 
-/// A receive into packed memory, and where it is to be unpacked.
+/// A receive into packed memory, and where to unpack it.
 struct Unpack {
     bytes: Box<[u8]>,
     ptr: *mut u8,

@@ -1,4 +1,4 @@
-//! Devices that hand their calls on to another: the trait's methods, listed once.
+//! Devices that forward their calls to another device: the trait's methods, listed once.
 
 /// What the signatures of [`Device`](super::Device) name, in one place for the macro.
 #[doc(hidden)]
@@ -21,12 +21,12 @@ pub mod named {
     pub use crate::status::Status;
 }
 
-/// Writes methods of [`Device`](crate::Device) that hand their call on to another device: inside
-/// an `unsafe impl Device for …`, `delegate_device! { to: words }`.
+/// Writes methods of [`Device`](crate::Device) that forward their call to another device: inside an
+/// `unsafe impl Device for …`, `delegate_device! { to: words }`.
 ///
-/// `to` is a macro of the caller's that finds the other device: `to!(self, device => call)` is to
-/// give what `call` gives with `device` bound to a reference to it. Each word is the name of a
-/// method, or of a family, as the trait's headings divide them:
+/// `to` is a macro of the caller's that finds the other device: `to!(self, device => call)` must
+/// evaluate to `call`, with `device` bound to a reference to the other device. Each word is the
+/// name of a method, or of a family, as the trait's headings divide them:
 ///
 /// | word | methods |
 /// | --- | --- |
@@ -45,7 +45,7 @@ pub mod named {
 /// | `stores` | `wait_for`, `notify`, `processor`, `give_way` |
 /// | `everything` | all of the above |
 ///
-/// A method that joins the trait joins this list, and no other.
+/// A method that is added to the trait must be added to this list, and to no other.
 ///
 /// ```
 /// use portolan_core::device::{Device, delegate_device};
@@ -522,7 +522,7 @@ mod tests {
         body.lines().filter_map(line).collect()
     }
 
-    /// A method with a default that is missing in the list would be answered by the default.
+    /// The default would answer for a method that has one and is missing in the list.
     #[test]
     fn every_method_is_listed_and_in_one_family() {
         let text = include_str!("delegate.rs");

@@ -136,7 +136,7 @@ pub unsafe trait Device {
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) if the file cannot be written.
     fn set_debug(&self, to: Option<DebugOutput<'_>>) -> Result<()>;
 
-    /// What the rank waits for, its queues and its memory, in lines (`MPID_SetSpaceDebugFlag`).
+    /// What the rank waits for, its queues and its memory, as text (`MPID_SetSpaceDebugFlag`).
     fn describe_state(&self) -> Vec<String>;
 
     /// The device's counters, by name.

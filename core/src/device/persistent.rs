@@ -1,10 +1,10 @@
 //! Persistent requests of a device whose messages are matched elsewhere.
 //!
-//! A device may leave all but its tagged messages to an [engine](crate::Engine), and keep the
-//! requests of those in the engine's table, as [requests of another kind](Upper). The engine's own
-//! persistent requests would start messages of the engine. So one of such a device is a request
-//! that is never complete in that table, and each start makes another one, which [`Persistents`]
-//! knows.
+//! A device may leave everything but its tagged messages to an [engine](crate::Engine), and keep
+//! the requests of those messages in the engine's table, as [requests of another kind](Upper). It
+//! cannot use the engine's own persistent requests, because those would start messages of the
+//! engine. So a persistent request of such a device is a request in that table that is never
+//! complete. Each start makes another request, and [`Persistents`] knows which.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -29,19 +29,20 @@ pub enum Persistent {
 #[derive(Debug)]
 struct Known {
     persistent: Persistent,
-    /// The operation under way, or over and not completed.
+    /// The request of the operation that is under way, or is over and not completed yet.
     started: Option<Request>,
 }
 
-/// The persistent requests of a device that has messages matched elsewhere, and keeps requests in
-/// the table of a device `below`.
+/// The persistent requests of a device whose messages are matched elsewhere, and which keeps its
+/// requests in the table of a device `below`.
 ///
-/// Its methods are what the device does with any request where the device below does it with its
-/// own. From several threads at once they may be called as the device may.
+/// The device answers its own calls with these methods, for requests of any kind. They find out
+/// which request of `below` is meant, and call `below` with that. They may be called from several
+/// threads at once if the device may.
 #[derive(Debug, Default)]
 pub struct Persistents(Mutex<BTreeMap<u64, Known>>);
 
-/// What a request stands for.
+/// What a request refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meaning {
     /// Itself.
@@ -52,8 +53,8 @@ enum Meaning {
     Started(Request),
 }
 
-/// The device's side of a persistent request: neither queried nor cancelled, as it is never
-/// complete.
+/// The device's side of a persistent request. It is neither queried nor cancelled, because it is
+/// never complete.
 struct Never;
 
 impl Upper for Never {}
@@ -80,8 +81,8 @@ impl Persistents {
         self.lock().contains_key(&request.to_bits())
     }
 
-    /// The request under way that another stands for: itself, or what it was started as; `None` of
-    /// a persistent one that is not started.
+    /// The active request that another refers to: itself, or the request that it was started as.
+    /// `None` for a persistent request that is not started.
     #[must_use]
     pub fn under_way(&self, request: Request) -> Option<Request> {
         match self.meaning(request) {
@@ -91,7 +92,7 @@ impl Persistents {
         }
     }
 
-    /// Makes a persistent request, which is not started.
+    /// Makes a persistent request that is not started.
     ///
     /// # Errors
     /// Those of [`Device::upper_request`].
@@ -105,7 +106,7 @@ impl Persistents {
         Ok(request)
     }
 
-    /// Starts a persistent request: `start` gives the request of the operation.
+    /// Starts a persistent request: `start` starts the operation and returns its request.
     ///
     /// # Errors
     /// [`InvalidRequest`](ErrorKind::InvalidRequest) if it is not persistent or not inactive; those
@@ -133,7 +134,7 @@ impl Persistents {
             }) => return refused("active already", "complete it before starting it again"),
             Some(known) => known.persistent.clone(),
         };
-        // Without the lock: it may make progress.
+        // Called without the lock, because it may make progress.
         let started = start(persistent)?;
         if let Some(known) = self.lock().get_mut(&request.to_bits()) {
             known.started = Some(started);
@@ -141,15 +142,15 @@ impl Persistents {
         Ok(())
     }
 
-    /// [`Device::is_complete`]. One that is not started is complete.
+    /// [`Device::is_complete`]. A persistent request that is not started is complete.
     #[inline]
     pub fn is_complete<D: Device>(&self, below: &D, request: Request) -> bool {
         self.under_way(request)
             .is_none_or(|request| below.is_complete(request))
     }
 
-    /// [`Device::test`]. One that is not started is complete, with an empty status (MPI-4 section
-    /// 3.7.3).
+    /// [`Device::test`]. A persistent request that is not started is complete, with an empty status
+    /// (MPI-4 section 3.7.3).
     ///
     /// # Errors
     /// Those of the operation.
@@ -166,8 +167,8 @@ impl Persistents {
         Ok(status.unwrap_or(Status::EMPTY))
     }
 
-    /// Completes a request by `complete`. A persistent one is inactive from then on, if what it was
-    /// started as is over.
+    /// Completes a request by `complete`. A persistent request becomes inactive if the operation
+    /// that it was started as is over.
     fn completed(
         &self,
         request: Request,
@@ -198,7 +199,7 @@ impl Persistents {
         }
     }
 
-    /// [`Device::attach`]: to what is under way, if it is.
+    /// [`Device::attach`]: attaches to the operation under way, if there is one.
     ///
     /// # Errors
     /// [`InvalidRequest`](ErrorKind::InvalidRequest).
@@ -211,8 +212,8 @@ impl Persistents {
         below.attach(self.under_way(request).unwrap_or(request), completion)
     }
 
-    /// [`Device::free`]. Returns the operation under way whose request is given up with it, if one
-    /// is.
+    /// [`Device::free`]. If an operation is under way, its request is given up, too, and is
+    /// returned.
     ///
     /// # Errors
     /// [`InvalidRequest`](ErrorKind::InvalidRequest).
@@ -284,7 +285,7 @@ mod tests {
             kind(persistents.start(&below, request, start)),
             ErrorKind::InvalidRequest
         );
-        // What was given up goes on.
+        // The operation that was given up goes on.
         let to = crate::SendArgs::new(ProcId::new(0), 0, 0, 9);
         below.send_contig(&to, b"y").unwrap();
         assert_eq!(byte, b'y');

@@ -1,4 +1,4 @@
-//! What the crates above run inside progress, and what it may do there.
+//! Code of the crates above that runs inside progress, and what it may do there.
 
 use super::active::HandlerId;
 use super::args::{ProcId, SendArgs};
@@ -10,10 +10,10 @@ use crate::matching::Pattern;
 use crate::request::Request;
 use crate::status::Status;
 
-/// What a [`Hook`] says of the turn that it has had.
+/// The result of a [`Hook`]'s turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Turn {
-    /// It got something done. It runs again at the next poll, and whoever waits does not sleep
+    /// The hook got something done. It runs again at the next poll, and no waiting thread sleeps
     /// before that.
     Busy,
     /// There was nothing to do. It runs again at every poll, but the rank may sleep until a message
@@ -49,19 +49,19 @@ impl HookId {
 /// A panic ends the process, as in a [`Handler`](super::Handler).
 pub type Hook = Box<dyn FnMut(&mut dyn Port) -> Turn + Send>;
 
-/// What a handler or hook may do to the device that is running it. Nothing here waits: what cannot
+/// What a handler or hook may do with the device that runs it. Nothing here waits: what cannot
 /// leave at once is queued.
 ///
-/// Messages and requests are those of the [`Device`](super::Device): a message that is sent here
-/// may be received by a call of the device and the other way round, in the order of the calls; a
-/// request that is started here may be completed there.
+/// Messages and requests are those of the [`Device`](super::Device). A message that is sent here
+/// may be received by a call of the device and vice versa, in the order of the calls. A request
+/// that is started here may be completed there.
 pub trait Port {
     /// This process.
     fn me(&self) -> ProcId;
 
     /// Sends an active message. The payload is copied if it cannot leave at once, so this never
-    /// waits; memory is bounded because a rank accepts no more requests from a peer than it has
-    /// replies to it waiting.
+    /// waits. The memory for replies is bounded, because the credit by which a peer may send
+    /// further requests leaves behind the replies to its earlier ones.
     ///
     /// # Errors
     /// [`InvalidRank`](crate::ErrorKind::InvalidRank),
@@ -88,8 +88,8 @@ pub trait Port {
     /// As [`Device::irecv_datatype_unchecked`](super::Device::irecv_datatype_unchecked).
     unsafe fn irecv(&mut self, from: &Pattern, buf: TypedBuf<'_>) -> Result<Request>;
 
-    /// The status of a request that is complete, which is freed; `None` while it is active. Makes
-    /// no progress.
+    /// The status of a request that is complete, which is then freed; `None` while it is active.
+    /// Makes no progress.
     ///
     /// # Errors
     /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest), or the error of the operation; either
@@ -99,8 +99,8 @@ pub trait Port {
     /// Whether a request is complete, as [`Device::is_complete`](super::Device::is_complete).
     fn is_complete(&self, request: Request) -> bool;
 
-    /// Asks for an active request to be cancelled. It still has to be completed; the status says
-    /// then whether it was cancelled.
+    /// Asks for an active request to be cancelled. It must still be completed; its status then says
+    /// whether it was cancelled.
     ///
     /// # Errors
     /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest).
@@ -118,14 +118,14 @@ pub trait Port {
     /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest).
     fn complete(&mut self, request: Request, status: Status) -> Result<()>;
 
-    /// Ends a request of the caller's kind because a peer has failed: whoever completes it gets
-    /// [`PeerFailed`](crate::ErrorKind::PeerFailed) with the reason that the device knows.
+    /// Ends a request of the caller's kind because a peer has failed: the call that completes it
+    /// returns [`PeerFailed`](crate::ErrorKind::PeerFailed) with the reason that the device knows.
     ///
     /// # Errors
     /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest).
     fn fail(&mut self, request: Request, peer: ProcId) -> Result<()>;
 
-    /// Ends a request of the caller's kind: whoever completes it gets this error.
+    /// Ends a request of the caller's kind: the call that completes it returns this error.
     ///
     /// # Errors
     /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest).
@@ -134,7 +134,7 @@ pub trait Port {
     /// A member of `group` that is held to be dead, if there is one.
     fn dead_member(&self, group: &Group) -> Option<ProcId>;
 
-    /// Wakes a hook that sleeps; the one that runs may say so of itself.
+    /// Wakes a hook that sleeps. A running hook may wake itself.
     fn wake_hook(&mut self, hook: HookId);
 
     /// Wakes a peer that sleeps while it waits for a store into memory, as

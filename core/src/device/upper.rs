@@ -1,4 +1,4 @@
-//! Requests of other crates' kinds in the one request table.
+//! Requests of other crates in the one request table.
 
 use std::any::Any;
 
@@ -7,22 +7,23 @@ use crate::status::Status;
 /// What a crate above attaches to its request (collective, RMA, generalised): MPI's
 /// `MPI_Grequest_start` callbacks.
 pub trait Upper: Send {
-    /// The status to report, made from the one that completed the request (`query_fn`).
+    /// The status to report, derived from the status that completed the request (`query_fn`).
     fn query(&mut self, status: Status) -> Status {
         status
     }
 
-    /// Somebody asked for the request to be cancelled; `complete` says whether it was complete
-    /// already (`cancel_fn`). Returns whether the device is to complete it as cancelled now.
+    /// Called when the program asks for the request to be cancelled; `complete` says whether it was
+    /// already complete (`cancel_fn`). Returns whether the device should now complete it as
+    /// cancelled.
     fn cancel(&mut self, complete: bool) -> bool {
         let _ = complete;
         false
     }
 }
 
-/// What happens when the operation of a request is over, whatever becomes of its handle.
+/// An action for when the operation of a request is over, whatever has become of its handle.
 pub struct Completion {
-    /// Dropped then.
+    /// Dropped when the operation is over.
     pub keep: Box<dyn Any + Send>,
     /// Called with the outcome before `keep` is dropped; returns the status to report.
     pub then: Option<fn(&mut (dyn Any + Send), Status) -> Status>,

@@ -9,7 +9,7 @@ use crate::status::Status;
 use crate::transport::Transport;
 
 impl Proto {
-    /// An operation is over.
+    /// Completes an operation.
     #[inline]
     pub(super) fn complete(&mut self, index: u32, status: Status) {
         self.trace("complete", status.source, status.tag, status.bytes as usize);
@@ -29,7 +29,8 @@ impl Proto {
         self.shared.advance_epoch();
     }
 
-    /// The end of an operation with something attached, somebody parked, or nobody left to ask.
+    /// Completes an operation that has something attached or a parked thread waiting for it, or
+    /// whose handle was given up.
     #[inline(never)]
     pub(super) fn complete_rare(&mut self, index: u32) {
         let entry = self.table.entry(index);
@@ -74,7 +75,7 @@ impl Proto {
         self.complete(index, status);
     }
 
-    /// Whether a request is over: its outcome, if so. The request is gone then.
+    /// The outcome of a request, if it is over; the request is then gone.
     #[inline]
     pub(super) fn try_collect(&mut self, request: Request) -> Option<Result<Status>> {
         if self.table.is_quiet(request) {
@@ -102,7 +103,7 @@ impl Proto {
         outcome
     }
 
-    /// The status of a complete request, which stays.
+    /// The status of a complete request, which stays complete.
     #[inline]
     pub(super) fn status_of(&mut self, index: u32) -> Status {
         let entry = self.table.entry(index);
@@ -178,7 +179,7 @@ impl Proto {
         error.with_status(status).on_rank(self.me)
     }
 
-    /// Gives a request up.
+    /// Gives up a request's handle.
     pub(super) fn free_request(&mut self, request: Request) -> Result<()> {
         let (index, stage) = self.table.resolve(request)?;
         match stage {
@@ -193,13 +194,13 @@ impl Proto {
         Ok(())
     }
 
-    /// Keeps something alive until an operation is over.
+    /// Attaches a completion to a request, which keeps it until the operation is over.
     pub(super) fn attach(&mut self, request: Request, completion: Completion) -> Result<()> {
         let (index, stage) = self.table.resolve(request)?;
         let entry = self.table.entry(index);
         if stage != Stage::Active {
             run_attached(completion, &mut entry.status);
-            // The status may be an error now.
+            // The completion may have turned the status into an error.
             self.table.set_state(index, stage);
             return Ok(());
         }
@@ -213,8 +214,8 @@ impl Proto {
     }
 }
 
-/// Something attached to what was over in its start, which no slot keeps: what it reports is
-/// reported here.
+/// Runs a completion that was attached to an operation that was over when it started. No slot keeps
+/// its result, so an error is returned here.
 pub(super) fn attach_to_nothing(completion: Completion) -> Result<()> {
     let mut status = Status::EMPTY;
     run_attached(completion, &mut status);
@@ -256,7 +257,7 @@ impl<T: Transport> State<T> {
         Ok(())
     }
 
-    /// Takes an operation that has not been matched out of matching; `false` if it is too late.
+    /// Takes an operation that is not matched yet out of matching; `false` if it is too late.
     pub(super) fn take_back(&mut self, index: u32) -> bool {
         use crate::engine::entry::{RecvStage, SendStage};
 
@@ -290,8 +291,8 @@ impl<T: Transport> State<T> {
         }
     }
 
-    /// Withdraws what a cancelled or failed send has exposed, or a failed receive. The word of a
-    /// send, if the peer knows it, is closed by the peer.
+    /// Withdraws the exposures of a cancelled or failed operation. If the peer knows the word of a
+    /// send, the peer closes it.
     pub(super) fn release_offer(&mut self, index: u32) {
         if let Some(op) = self.proto.table.recv(index)
             && let crate::engine::entry::RecvStage::Transfer(transfer) = &mut op.stage
@@ -299,7 +300,7 @@ impl<T: Transport> State<T> {
         {
             self.transport.withdraw(&opened);
         }
-        // What waits in its slot has shown nothing to anybody.
+        // The word of a send that is still queued was never shown to the peer.
         if let Op::Send(op) = &mut self.proto.table.entry(index).op {
             use crate::engine::entry::SendStage::{Queued, Unasked};
             let is_untold = matches!(op.stage, Queued | Unasked { .. });

@@ -1,5 +1,5 @@
 //! The buffer of an operation, kept for as long as the operation runs. For the engine, and for
-//! devices that do without it.
+//! devices that do not use an engine.
 
 use portolan_datatype::{Layout, MsgRep, Signature};
 
@@ -8,8 +8,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::staging::{Driven, unsupported};
 use crate::transport::Payload;
 
-/// A contiguous buffer, or items of a layout together with a count on the layout, so that freeing
-/// the type before the communication completes is legal (paper, section 3.7).
+/// A contiguous buffer, or items of a layout together with a reference to the layout, so that the
+/// type may be freed before the communication completes (paper, section 3.7).
 #[derive(Clone, Debug)]
 pub enum Data {
     /// Contiguous bytes.
@@ -20,7 +20,7 @@ pub enum Data {
         ptr: *mut u8,
         /// Number of items.
         count: usize,
-        /// What one item is.
+        /// The layout of one item.
         layout: Layout,
         /// Bytes of the packed stream.
         bytes: usize,
@@ -42,7 +42,7 @@ impl Data {
         memory: MemoryKind::Host,
     });
 
-    /// The buffer that a caller described, packed in `rep`.
+    /// The buffer as the caller described it, packed in `rep`.
     ///
     /// # Errors
     /// [`InvalidCount`](ErrorKind::InvalidCount) if the packed size overflows;
@@ -65,8 +65,8 @@ impl Data {
         })
     }
 
-    /// The buffer that a caller described, as contiguous bytes where it is that: what has no gaps,
-    /// is of one primitive and travels as it is.
+    /// The buffer as the caller described it. If it has no gaps, consists of one primitive and is
+    /// sent as it is, it becomes contiguous bytes.
     ///
     /// # Errors
     /// As [`typed`](Self::typed).
@@ -98,13 +98,13 @@ impl Data {
         }
     }
 
-    /// Whether there are none.
+    /// Whether the packed stream is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether a message of `sent` bytes with these bits of a signature may be received here.
+    /// Whether a message of `sent` bytes with these signature bits may be received here.
     #[inline]
     #[must_use]
     pub fn accepts(&self, signature: u32, sent: usize) -> bool {
@@ -112,7 +112,7 @@ impl Data {
         if signature == Signature::ANY || sent == 0 {
             return true;
         }
-        // What does not fit is not compared: the receive ends as truncated.
+        // A message that does not fit is not compared: the receive ends as truncated.
         self.len() < sent || signature.matches(self.signature(sent))
     }
 
@@ -126,7 +126,7 @@ impl Data {
         }
     }
 
-    /// The bytes where they are, if the packed stream is what is in memory of the host.
+    /// Address and length of the bytes, if the packed stream is what host memory contains.
     pub fn contiguous(&self) -> Option<(*mut u8, usize)> {
         match self {
             Self::Contig(buf) => Some((buf.ptr, buf.len)),
@@ -146,8 +146,8 @@ impl Data {
         }
     }
 
-    /// The representation in which data that came in `rep` is delivered: a contiguous receive that
-    /// does not say what its bytes are gets them as they came.
+    /// The representation in which data that arrived in `rep` is delivered: a contiguous receive
+    /// that does not say what its bytes are gets them as they arrived.
     #[inline]
     pub fn delivers(&self, rep: MsgRep) -> MsgRep {
         match self {
@@ -165,7 +165,7 @@ impl Data {
     pub unsafe fn read(&self, position: usize, target: *mut u8, len: usize, rep: MsgRep) {
         debug_assert!(position + len <= self.len());
         match self {
-            // A contiguous routine's data is in its representation already (paper, section 3.1).
+            // A contiguous routine's data is already in its representation (paper, section 3.1).
             Self::Contig(buf) => {
                 // SAFETY: the range lies in the buffer, which the caller vouches for.
                 unsafe { std::ptr::copy_nonoverlapping(buf.ptr.add(position), target, len) };
@@ -211,7 +211,7 @@ impl Data {
         }
     }
 
-    /// The same out of a packet.
+    /// The same for data in a packet.
     ///
     /// # Safety
     /// The buffer must be writable, `position + len` at most [`len`](Self::len), and `len` at most
@@ -233,8 +233,8 @@ impl Data {
     }
 }
 
-/// Data of another representation for a contiguous buffer: converted if the receiver says what
-/// primitive it is, copied if it takes bytes.
+/// Puts data of another representation into a contiguous buffer: converted if the receiver says
+/// which primitive it is, copied if the receiver takes bytes.
 #[cold]
 unsafe fn write_converted(
     buf: &ContigBuf,

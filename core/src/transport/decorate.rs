@@ -1,18 +1,18 @@
-//! Transports around transports: they watch what passes, or make the worst of what the contract
-//! allows, so that tests reach the states that a healthy network rarely shows.
+//! Transports around transports: they watch the packets, or produce the worst that the contract
+//! allows, so that tests reach states that a healthy network rarely shows.
 //!
-//! A decorator is a [`Hook`]; [`Decorated`] is the transport that asks it. They stack: a decorated
-//! transport is a transport.
+//! A decorator is a [`Hook`]; [`Decorated`] is the transport that asks it. Decorators stack,
+//! because a decorated transport is a transport.
 //!
-//! | hook | what it does | who is to notice |
+//! | hook | what it does | which rank should notice |
 //! | --- | --- | --- |
-//! | [`Trace`] | records every packet | nobody |
-//! | [`Count`] | counts packets and bytes by kind | nobody |
-//! | [`Delay`] | delivers packets later, in the order of their pair | nobody |
-//! | [`Refuse`] | reports a full transport that is not | nobody |
-//! | [`Unreach`] | reports memory out of reach that is not | nobody |
-//! | [`Corrupt`] | flips bits of packets | the receiver, who declares the sender failed |
-//! | [`DropPeer`] | declares a peer dead after a number of packets | everybody |
+//! | [`Trace`] | records every packet | none |
+//! | [`Count`] | counts packets and bytes by kind | none |
+//! | [`Delay`] | delivers packets later, in the order of their pair | none |
+//! | [`Refuse`] | reports a full transport where there is room | none |
+//! | [`Unreach`] | reports memory out of reach that can be reached | none |
+//! | [`Corrupt`] | flips bits of packets | the receiver, which declares the sender failed |
+//! | [`DropPeer`] | declares a peer dead after a number of packets | all |
 //!
 //! Everything random follows from a seed, so that a failing run can be repeated.
 //!

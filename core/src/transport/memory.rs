@@ -1,14 +1,14 @@
 //! The reference transport: ranks in one process, queues under one mutex.
 //!
-//! Written to be read and copied: every method of [`Transport`] is here in its plainest correct
-//! form, with every optional extra. A new backend starts from this file and replaces one part
-//! after the other. The tests of the engine and the conformance suite run on it, with capacities
-//! small enough that every sign of back-pressure is seen.
+//! Written to be read and copied: it has every method of [`Transport`] in its plainest correct
+//! form, and every optional extra. A new backend starts from this file and replaces one part after
+//! the other. The engine's tests and the conformance suite run on it, with capacities small enough
+//! to show every sign of back-pressure.
 //!
-//! Ranks may be threads, or one thread may step them all: nothing here waits for a peer.
+//! Ranks may be threads, or one thread may step all of them: nothing here waits for a peer.
 //!
-//! A rank that is dropped while its thread panics has failed. Otherwise it has left in an orderly
-//! way: it takes nothing any more, and does not count as failed.
+//! A rank that is dropped while its thread panics has failed. Otherwise it has left in good order:
+//! it accepts nothing any more, and does not count as failed.
 
 mod bell;
 mod block;
@@ -32,21 +32,22 @@ use crate::error::{Error, ErrorKind, Result};
 /// Sizes and capabilities of a network.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Packets that a pair of ranks can have under way, in each direction.
+    /// Packets that may be under way between two ranks, in each direction.
     pub packets: usize,
-    /// Sizes that the engine has to respect.
+    /// Size limits that the engine must respect.
     pub limits: Limits,
     /// Offer words per rank.
     pub offers: usize,
-    /// Packets that one poll delivers at most.
+    /// Most packets that one poll delivers.
     pub per_poll: usize,
     /// Bytes of directly reachable memory that all ranks together may allocate.
     pub direct: usize,
-    /// Ranks that say that they share a node: so many in a row. Other nodes are as near, in truth.
+    /// Number of consecutive ranks that claim to share a node. In truth all ranks are equally near.
     pub ranks_per_node: u32,
     /// Which ways messages may take, where senders' memory can be read.
     pub pulls: Pulls,
-    /// Which of the optional extras are there; those that this transport does not have are ignored.
+    /// Which of the optional extras there are; extras that this transport does not have are
+    /// ignored.
     pub caps: TransportCaps,
 }
 
@@ -142,12 +143,12 @@ pub struct Memory {
     /// The peer with which the next poll begins, so that none is starved.
     next: u32,
     ends: Ends,
-    /// What this rank can do, still.
+    /// The capabilities that this rank still has.
     caps: TransportCaps,
 }
 
 impl Memory {
-    /// Takes something from what this rank can do, as a death does to some networks.
+    /// Removes capabilities from this rank, as a death does with some networks.
     #[cfg(test)]
     pub(crate) fn lose(&mut self, caps: TransportCaps) {
         self.caps -= caps;
@@ -155,8 +156,8 @@ impl Memory {
 
     /// Finds room for a packet, has `fill` write it and hands it over.
     ///
-    /// `fill` runs without the lock. The room cannot go meanwhile, because no one else adds to this
-    /// rank's queues.
+    /// `fill` runs without the lock. The room cannot disappear meanwhile, because no other rank
+    /// adds to the queues of this one.
     fn hand_over(
         &mut self,
         peer: u32,
@@ -184,7 +185,7 @@ impl Memory {
 
         let mut state = self.network.state();
         if state.left[peer as usize] {
-            // It has left meanwhile.
+            // The peer has left meanwhile.
             return Sent::Done;
         }
         state.queues[queue].packets.push_back((*header, bytes));
@@ -196,7 +197,7 @@ impl Memory {
         Sent::Done
     }
 
-    /// Takes the next packet of `peer`, if there is one and `sink` wants it.
+    /// Takes the next packet of `peer`, if there is one and `sink` accepts it.
     fn next_packet<S: Sink>(&self, peer: u32, sink: &mut S) -> Option<(Header, Vec<u8>)> {
         let queue = self.network.queue(peer, self.rank);
         if self.network.state().queues[queue].packets.is_empty() || !sink.accepts(peer) {
@@ -205,7 +206,7 @@ impl Memory {
         let mut state = self.network.state();
         let was_full = state.queues[queue].packets.len() == self.network.options.packets;
         let packet = state.queues[queue].packets.pop_front();
-        // A sender that sleeps because this queue was full is to try again.
+        // A sender may be asleep because this queue was full: it should try again.
         let wake = was_full && state.armed[peer as usize];
         drop(state);
         if wake {
@@ -215,8 +216,8 @@ impl Memory {
     }
 }
 
-// SAFETY: packets are vectors; what is exposed or registered is touched under the lock under which
-// that ends.
+// SAFETY: packets are vectors; exposed and registered memory is accessed under the same lock under
+// which its exposure or registration ends.
 unsafe impl Transport for Memory {
     fn name(&self) -> &'static str {
         "memory"
@@ -311,8 +312,8 @@ unsafe impl Transport for Memory {
     }
 
     fn arm(&mut self) {
-        // Senders look at `armed` under the lock under which they add the packet: a packet is
-        // either seen by the poll that follows or its sender rings. No fence is needed.
+        // Senders read `armed` under the lock under which they add the packet. So either the poll
+        // that follows sees the packet, or its sender rings. No fence is needed.
         self.network.state().armed[self.rank as usize] = true;
     }
 
@@ -343,7 +344,8 @@ unsafe impl Transport for Memory {
     }
 
     fn has_left(&mut self, peer: u32) -> bool {
-        // Under the lock under which it has sent and left: what it sent is in its queue.
+        // This is the lock under which the peer has sent and left: all that it sent is in its
+        // queue.
         let state = self.network.state();
         let left = state.left.get(peer as usize) == Some(&true);
         left && state.failed[peer as usize].is_none()
@@ -381,10 +383,10 @@ unsafe impl Transport for Memory {
             .remove(&(self.rank, number_of(&exposure.0)));
     }
 
-    /// The lock that peers hold while they copy is waited for here.
+    /// Taking the lock waits for peers that are copying, because they hold it meanwhile.
     fn close(&mut self) {
         if std::thread::panicking() {
-            // The others would wait for what will never come.
+            // Otherwise the other ranks would wait for something that never comes.
             self.declare_failed(self.rank, "it panicked");
         }
         let mut state = self.network.state();
@@ -409,7 +411,7 @@ unsafe impl Transport for Memory {
             return Pulled::Stream;
         };
         if present.load(Ordering::Relaxed) {
-            // Both sides are in the library: streaming shares the work.
+            // Both sides are in the library, so streaming shares the work.
             return Pulled::Stream;
         }
         let state = self.network.state();
@@ -539,7 +541,8 @@ unsafe impl Transport for Memory {
     }
 
     fn nudge(&mut self, peer: u32) {
-        // The lock orders this with `arm`: it comes before, and the peer sees the store, or after.
+        // The lock orders this call with `arm`: if this comes first, the peer sees the store; if
+        // `arm` comes first, this rings.
         let asleep = self.network.state().armed[peer as usize];
         if asleep {
             self.network.bells[peer as usize].ring();
@@ -581,7 +584,8 @@ impl Drop for Memory {
     }
 }
 
-/// A token that names a number. Peers may send any bytes, so numbers are looked up, never trusted.
+/// A token that contains a number. Peers may send any bytes, so numbers are looked up, never
+/// trusted.
 fn token(number: u64) -> [u8; 32] {
     let mut token = [0; 32];
     token[..8].copy_from_slice(&number.to_le_bytes());

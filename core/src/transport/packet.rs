@@ -1,4 +1,4 @@
-//! Packets: what travels between the engines of two ranks.
+//! Packets: the units that travel between the engines of two ranks.
 
 use std::marker::PhantomData;
 
@@ -7,7 +7,7 @@ use crate::lines::{self, LINE};
 /// Number of the wire format; ranks that disagree refuse to talk (checked when a job starts).
 pub const WIRE_VERSION: u32 = 5;
 
-/// What a packet is for. The numbers are the wire format.
+/// The purpose of a packet. The numbers are part of the wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum PacketKind {
@@ -29,12 +29,12 @@ pub enum PacketKind {
     OneSided = 8,
     /// Receiver to sender: this many active messages (the cookie) have been handled.
     Credit = 9,
-    /// Sender to receiver: what a take asked for has been pushed.
+    /// Sender to receiver: the data that a `Take` asked for has been pushed.
     Pushed = 10,
-    /// The first piece of a message that is sent in pieces without being asked for; the cookie is
-    /// its length.
+    /// The first piece of a message that is sent in pieces without an offer; the cookie is the
+    /// message's length.
     First = 11,
-    /// The next piece of that message. No other message of the pair comes in between.
+    /// The next piece of that message. No other message between the two ranks comes in between.
     Next = 12,
     /// Several short messages, each with all of its data.
     Bundle = 13,
@@ -66,8 +66,8 @@ impl PacketKind {
 
 /// The 24 bytes in front of every packet: kind, envelope, and one word for the protocol.
 ///
-/// Any bit pattern is a header; the engine validates what it reads. A transport copies headers
-/// and never interprets them.
+/// Any bit pattern is a header; the engine validates what it reads. A transport copies headers and
+/// never interprets them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(C, align(8))]
 pub struct Header {
@@ -87,8 +87,8 @@ pub struct Header {
     pub tag: u32,
     /// Type signature of the data.
     pub signature: u32,
-    /// A request of the sender or of the receiver in its 32-bit form, a length, or 0; the kind says
-    /// which.
+    /// Depending on the kind, a request of the sender or of the receiver in its 32-bit form, a
+    /// length, or 0.
     pub cookie: u32,
 }
 
@@ -104,18 +104,19 @@ pub mod flags {
     pub const EXPOSED: u8 = 4;
     /// The active message is a reply: room for it was reserved.
     pub const REPLY: u8 = 8;
-    /// The take has the receiver's buffer: the data is to be pushed there, if that can be done.
+    /// The `Take` contains the receiver's buffer: the data is to be pushed there, if that is
+    /// possible.
     pub const OPENED: u8 = 16;
-    /// The sender of the offer waits for its end in a blocking call.
+    /// A blocking call of the sender waits for the end of this offer.
     pub const WAITED: u8 = 32;
-    /// The rest of what was asked for does not come: its sender's driver could not read it.
+    /// The rest of the requested data does not come: the sender's driver could not read it.
     pub const BROKEN: u8 = 64;
 }
 
 impl Header {
-    /// The header as three words, for transports that store words. Put together from the fields,
-    /// not read back from where they were just written in smaller parts: the processor would wait
-    /// for that.
+    /// The header as three words, for transports that store words. The words are put together from
+    /// the fields. Loading them from where the fields were just written in smaller parts would
+    /// stall the processor.
     #[inline]
     #[must_use]
     pub fn to_words(&self) -> [u64; 3] {
@@ -128,7 +129,7 @@ impl Header {
         ]
     }
 
-    /// The header that [`to_words`](Self::to_words) gave.
+    /// The inverse of [`to_words`](Self::to_words).
     #[inline]
     #[must_use]
     pub fn from_words(words: [u64; 3]) -> Self {
@@ -148,21 +149,22 @@ impl Header {
     }
 }
 
-/// Marks a payload the lines of which are to be taken by who copies it; no length has this bit.
+/// Marks a payload whose lines the code that copies them should take; no length has this bit.
 const TAKE: usize = 1 << (usize::BITS - 1);
 
-/// Marks a payload that is copied by words; no length has this bit, either: packets are far
+/// Marks a payload that is copied by words. No length has this bit either, because packets are far
 /// shorter.
 const WORDS: usize = TAKE >> 1;
 
 /// The bytes of a packet where they arrived, in memory that another process may still write.
 ///
-/// Never turned into a slice: a misbehaving peer may change the bytes while they are read, so they
+/// Never turned into a slice: a misbehaving peer may change the bytes while they are read. So they
 /// are copied out first and checked afterwards.
 #[derive(Clone, Copy)]
 pub struct Payload<'a> {
     ptr: *const u8,
-    /// With the marks [`TAKE`] or [`WORDS`], so that a payload is two words, which go in registers.
+    /// Includes the mark [`TAKE`] or [`WORDS`], if any, so that a payload is two words, which are
+    /// passed in registers.
     len: usize,
     place: PhantomData<&'a [u8]>,
 }
@@ -193,10 +195,10 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// The same, in lines that who copies them [takes](crate::lines).
+    /// The same, in lines that the code that copies them [takes](crate::lines).
     ///
     /// # Safety
-    /// The bytes must be readable and writable for `'a`, and nobody may need them afterwards.
+    /// The bytes must be readable and writable for `'a`, and nobody may need them after the copy.
     #[inline]
     #[must_use]
     pub unsafe fn to_take(ptr: *mut u8, len: usize) -> Self {
@@ -208,7 +210,7 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// The same, to be copied [by words](lines::copy_by_words) because that is sooner done.
+    /// The same, to be copied [by words](lines::copy_by_words) because that is faster.
     ///
     /// # Safety
     /// The bytes must be readable for `'a`.
@@ -230,7 +232,7 @@ impl<'a> Payload<'a> {
         self.len & !(TAKE | WORDS)
     }
 
-    /// The same, in lines that are not taken: for who may copy them more than once.
+    /// The same, in lines that are not taken: for code that may copy them more than once.
     #[inline]
     #[must_use]
     pub fn to_keep(self) -> Self {
@@ -240,7 +242,8 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// Copies the first `len` bytes out. Once, for lines that are taken are lost.
+    /// Copies the first `len` bytes out. May be called once only, because lines that are taken are
+    /// lost.
     ///
     /// # Safety
     /// `len` is at most [`len`](Self::len), and so many bytes at `to` are writable and apart from
@@ -248,7 +251,7 @@ impl<'a> Payload<'a> {
     #[inline(always)]
     pub unsafe fn copy_to(&self, to: *mut u8, len: usize) {
         debug_assert!(len <= self.len());
-        // SAFETY: the caller's promise, and that of who made the payload.
+        // SAFETY: the promises of the caller and of the code that made the payload.
         unsafe {
             if len <= LINE / 2 {
                 copy_short(self.ptr, to, len);
@@ -258,13 +261,14 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// The same for what is too long to be copied in place: a call, so that its callers stay short.
+    /// The same for lengths that are too long to be copied inline: a call, so that the callers stay
+    /// short.
     ///
     /// # Safety
     /// As for [`copy_to`](Self::copy_to).
     #[inline(never)]
     unsafe fn copy_long(self, to: *mut u8, len: usize) {
-        // SAFETY: the caller's promise, and that of who made the payload.
+        // SAFETY: the promises of the caller and of the code that made the payload.
         unsafe {
             if len > LINE && self.len & TAKE != 0 {
                 lines::copy_and_take(self.ptr.cast_mut(), to, len);
@@ -276,7 +280,7 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// Takes the lines, if they are to be taken, after their bytes have been copied.
+    /// Takes the lines, if they are marked to be taken, after their bytes have been copied.
     #[inline]
     pub fn take(&self) {
         if self.len & TAKE != 0 {
@@ -292,14 +296,14 @@ impl<'a> Payload<'a> {
         self.len() == 0
     }
 
-    /// Where the bytes are. Read them once, by copying.
+    /// Where the bytes are. Read each byte once only, by copying it.
     #[inline]
     #[must_use]
     pub fn as_ptr(&self) -> *const u8 {
         self.ptr
     }
 
-    /// Copies all bytes out. Once, as [`copy_to`](Self::copy_to).
+    /// Copies all bytes out. Once only, as [`copy_to`](Self::copy_to).
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         let mut copy = Vec::new();
@@ -320,18 +324,19 @@ impl<'a> Payload<'a> {
         Some(copy)
     }
 
-    /// Appends the bytes to `bytes`. Once, as [`copy_to`](Self::copy_to).
+    /// Appends the bytes to `bytes`. Once only, as [`copy_to`](Self::copy_to).
     pub fn append_to(&self, bytes: &mut Vec<u8>) {
         let len = self.len();
         bytes.reserve(len);
-        // SAFETY: `len` bytes are, reserved just now, writable behind the vector's end.
+        // SAFETY: `len` bytes behind the vector's end are writable, because they were just
+        // reserved.
         unsafe {
             self.copy_to(bytes.as_mut_ptr().add(bytes.len()), len);
             bytes.set_len(bytes.len() + len);
         }
     }
 
-    /// The first `n` bytes; all when there are fewer. Their lines are not taken.
+    /// The first `n` bytes, or all if there are fewer. Their lines are not taken.
     #[inline]
     #[must_use]
     pub fn until(&self, n: usize) -> Payload<'a> {
@@ -341,7 +346,7 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// What follows the first `n` bytes; empty when there are fewer.
+    /// The bytes after the first `n`; empty if there are fewer.
     #[inline]
     #[must_use]
     pub fn after(&self, n: usize) -> Payload<'a> {
@@ -349,7 +354,7 @@ impl<'a> Payload<'a> {
         Payload {
             // SAFETY: `n` is at most `len`, so the rest lies in the same bytes.
             ptr: unsafe { self.ptr.add(n) },
-            // What marks lines to be taken stays.
+            // The marks are kept.
             len: self.len - n,
             place: PhantomData,
         }

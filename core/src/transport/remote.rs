@@ -1,11 +1,12 @@
-//! Operations on memory that a peer has registered, done by the network's own means.
+//! Remote operations: operations on memory that a peer has registered, done by the network's own
+//! means.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 pub use crate::device::{AtomicOp, AtomicWidth};
 
-/// The token of registered memory: opaque bytes of the transport that gave them. The engine takes a
-/// peer's tokens from that peer alone, never from the program.
+/// The token of registered memory: bytes that only the transport that made them interprets. The
+/// engine takes a peer's tokens from that peer alone, never from the program.
 pub type Token = [u8; 32];
 
 /// An operation on a peer's registered memory.
@@ -15,22 +16,22 @@ pub enum Remote {
     Put {
         /// First byte.
         source: *const u8,
-        /// How many.
+        /// Number of bytes.
         len: usize,
     },
     /// Reads into these bytes.
     Get {
         /// First byte.
         target: *mut u8,
-        /// How many.
+        /// Number of bytes.
         len: usize,
     },
-    /// Changes one naturally aligned integer; the former value comes with the end of the operation
-    /// ([`TransportCaps::ATOMICS`](super::TransportCaps::ATOMICS)).
+    /// Changes one naturally aligned integer. The former value is reported with the end of the
+    /// operation ([`TransportCaps::ATOMICS`](super::TransportCaps::ATOMICS)).
     Atomic {
         /// Its width.
         width: AtomicWidth,
-        /// What is done to it.
+        /// The operation and its operands.
         op: AtomicOp,
     },
 }
@@ -40,7 +41,7 @@ pub enum Remote {
 unsafe impl Send for Remote {}
 
 impl Remote {
-    /// Bytes of the peer's memory that it concerns.
+    /// Number of bytes of the peer's memory that the operation concerns.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -49,25 +50,25 @@ impl Remote {
         }
     }
 
-    /// Whether it concerns no byte.
+    /// Whether the operation concerns no byte.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether it is an atomic operation.
+    /// Whether the operation is atomic.
     #[must_use]
     pub fn is_atomic(&self) -> bool {
         matches!(self, Self::Atomic { .. })
     }
 
-    /// Whether it can change the peer's memory.
+    /// Whether the operation can change the peer's memory.
     #[must_use]
     pub fn changes(&self) -> bool {
         !matches!(self, Self::Get { .. })
     }
 
-    /// What is left of it without its first `done` bytes. An atomic operation has no parts.
+    /// The rest of the operation without its first `done` bytes. An atomic operation has no parts.
     #[must_use]
     pub fn after(self, done: usize) -> Self {
         match self {
@@ -84,18 +85,18 @@ impl Remote {
     }
 }
 
-/// What became of a remote operation that was handed over.
+/// The result of handing over a remote operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Begun {
-    /// Its first bytes, so many, are under way: at least one, all of them if it is atomic.
-    /// [`Sink::finished`](super::Sink::finished) tells of their end.
+    /// This many of its first bytes are under way: at least one, and all of them if the operation
+    /// is atomic. [`Sink::finished`](super::Sink::finished) reports their end.
     Bytes(usize),
     /// There is no room; nothing has begun.
     Full,
     /// The peer is dead, or about to be reported; nothing has begun.
     Gone,
-    /// The network does not take it; nothing has begun.
+    /// The network does not accept the operation; nothing has begun.
     Refused,
 }
 
@@ -104,9 +105,9 @@ pub enum Begun {
 /// # Safety
 /// `at` must be valid for reads and writes and aligned for the width.
 pub unsafe fn apply(at: *mut u8, width: AtomicWidth, op: AtomicOp) -> u64 {
-    // Acquire-release on every operation: what the origin did before is visible to whoever sees the
-    // new value, as one-sided programs expect of their flags. The partner is any other call of this
-    // function on the same address, here or in a process that maps it.
+    // Acquire-release on every operation: one-sided programs use such integers as flags, so what
+    // the origin did before must be visible to every thread that sees the new value. The partner is
+    // any other call of this function on the same address, here or in a process that maps it.
     macro_rules! on {
         ($atomic:ty, $int:ty) => {{
             // SAFETY: the caller's promise.

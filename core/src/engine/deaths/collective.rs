@@ -1,9 +1,11 @@
-//! What a death means in the collective contexts of a communicator: it concerns everybody.
+//! The consequences of a death in the collective contexts of a communicator. They concern every
+//! member.
 //!
-//! A rank waits there for a living one that waits, directly or not, for the dead, or that has been
-//! told and has given up. So whatever has not been matched ends with the error, and so does what is
-//! started later; announced messages that nobody here will ask for any more are dropped, so that
-//! their senders do not wait. What has been matched goes on: both sides are there for it.
+//! In such a context a rank may wait for a living rank that in turn waits, directly or not, for the
+//! dead one, or that has heard of the death and has given up. So every operation that has not been
+//! matched ends with the error, and so do operations that are started later. Announced messages
+//! that no receive here will ask for any more are dropped, so that their senders do not wait.
+//! Matched operations go on, because both sides are there for them.
 
 use crate::device::ProcId;
 use crate::engine::entry::SendStage;
@@ -13,12 +15,13 @@ use crate::group::Group;
 use crate::transport::{Header, Transport};
 
 impl<T: Transport> State<T> {
-    /// `peer` has died: ends the sends of its communicators' collective operations, and drops the
-    /// messages that were announced for them. (Receives end with those that wait for the dead.)
+    /// Handles the death of `peer`: ends the unmatched sends of its communicators' collective
+    /// operations, and drops the messages that were announced for them. (Receives end in
+    /// `requests_of`, with the other operations that wait for the dead.)
     pub(in crate::engine) fn end_collectives(&mut self, peer: u32) {
         for index in self.proto.collective_sends(peer) {
-            // What its receiver has taken goes on. Where offers cannot be taken back, it is for the
-            // receiver to drop them.
+            // A send that its receiver has taken goes on. Where offers cannot be taken back, the
+            // receiver has to drop them.
             if self.take_back(index) {
                 self.release_offer(index);
                 self.proto.fail_request(index, peer);
@@ -29,8 +32,8 @@ impl<T: Transport> State<T> {
         }
     }
 
-    /// Drops an announced message: its sender is told that it was received, unless it has
-    /// cancelled.
+    /// Drops an announced message: tells its sender that it was received, unless the sender has
+    /// cancelled it.
     pub(in crate::engine) fn drop_offer(
         &mut self,
         from: u32,
@@ -62,8 +65,8 @@ impl Proto {
         sends.map(|(index, _)| index).collect()
     }
 
-    /// Takes the announced messages in those contexts out of the queue; the last is whether their
-    /// senders can cancel them no more.
+    /// Removes the announced messages in those contexts from the queue. The last member says
+    /// whether this rank has already taken the offer, so that its sender can no longer cancel it.
     fn collective_offers(&mut self, peer: u32) -> Vec<(u32, Header, OfferBody, bool)> {
         let mut contexts: Vec<u32> = self.unexpected.iter().map(|(_, e, _)| e.context).collect();
         contexts.sort_unstable();
@@ -105,12 +108,12 @@ impl Proto {
         (context - first < known.contexts).then_some(&known.group)
     }
 
-    /// The dead member because of which nothing can be started in a collective context.
+    /// The dead member that prevents operations from starting in a collective context.
     pub(in crate::engine) fn failure_in(&self, context: u32) -> Option<u32> {
         self.first_dead(self.collective_group(context)?)
     }
 
-    /// The member of `group` that was found dead first.
+    /// The member of `group` that was found dead first, if any.
     pub(in crate::engine) fn first_dead(&self, group: &Group) -> Option<u32> {
         let is_member = |peer: &&u32| group.rank_of(ProcId::new(**peer)).is_some();
         self.failed.iter().find(is_member).copied()

@@ -20,7 +20,7 @@ use crate::matching::Pattern;
 use crate::transport::Transport;
 
 /// Polls after which everything that a gone peer had sent must have arrived, even if others keep
-/// sending: there is room for so many packets at most.
+/// sending: there is room for at most this many packets.
 const DRAIN: u32 = 4096;
 
 impl<T: Transport> State<T> {

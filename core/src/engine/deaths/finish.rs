@@ -11,10 +11,10 @@ use crate::level::{Level, StateLock};
 use crate::matching::{Envelope, Pattern};
 use crate::transport::Transport;
 
-/// Context of the device's own messages, above every context that it gives out.
+/// Context of the device's own messages, above every context id that it gives out.
 pub(in crate::engine) const OWN_CONTEXT: u32 = 0xffff_ff00;
 
-/// What ends the job: gets the exit code and the message.
+/// Ends the job, given the exit code and the message.
 pub type AbortHook = Box<dyn FnMut(i32, &str) + Send>;
 
 /// Seconds on the clock of this node, the same for all of its processes.
@@ -41,8 +41,8 @@ pub(in crate::engine) fn clock_resolution() -> f64 {
 
 impl<T: Transport, L: Level> Engine<T, L> {
     /// Ends the use of this engine as [`Device::end`] does, but waits for the other ranks by
-    /// messages of `device`: for a device that has an engine inside and sends messages by a better
-    /// way.
+    /// messages of `device`. For a device that contains an engine and has a better way of sending
+    /// messages.
     ///
     /// # Errors
     /// As [`Device::end`].
@@ -95,7 +95,8 @@ impl<T: Transport, L: Level> Engine<T, L> {
         std::process::exit(if code == 0 { 1 } else { code })
     }
 
-    /// Says what ends the job when this rank aborts: usually the launcher, told by its bootstrap.
+    /// Sets the hook that ends the job when this rank aborts. Usually the hook tells the launcher,
+    /// through the bootstrap.
     pub fn on_abort(&self, hook: AbortHook) {
         *self
             .hooks
@@ -105,11 +106,12 @@ impl<T: Transport, L: Level> Engine<T, L> {
     }
 }
 
-/// How long the words of a rank that ends the job wait for whoever reads its standard error.
+/// How long, in milliseconds, the last words of an aborting rank wait for standard error to be
+/// read.
 const READ_WITHIN: libc::c_int = 1000;
 
-/// Writes to standard error, unless it is closed, or a pipe that nobody empties: the job has to end
-/// all the same.
+/// Writes to standard error, unless it is closed or is a full pipe that nobody reads: the job has
+/// to end all the same.
 fn say(text: &str) {
     for part in text.as_bytes().chunks(libc::PIPE_BUF) {
         let mut stderr = libc::pollfd {
@@ -128,9 +130,9 @@ fn say(text: &str) {
 
 /// A dissemination barrier on the device's own context.
 ///
-/// A rank that finds another dead goes on to the last round, because the living wait for its
-/// messages, and says so in them: whoever hears of the dead rank's arrival in a healthy barrier
-/// hears of its death in this one.
+/// A rank that finds another one dead still takes part in all rounds, because living ranks wait for
+/// its messages. Those messages carry the news. So every rank that would have learnt of the dead
+/// rank's arrival in a healthy barrier learns of its death in this one.
 fn farewell<D: Device>(device: &D) -> Result<()> {
     let attributes = device.attributes();
     let (me, size) = (attributes.world_rank, attributes.world_size);
@@ -158,7 +160,7 @@ fn farewell<D: Device>(device: &D) -> Result<()> {
 }
 
 /// One round of the barrier: tells the rank at `distance` whether there was trouble, and returns
-/// what the rank at that distance on the other side says.
+/// what the rank at that distance in the other direction reports.
 fn farewell_round<D: Device>(device: &D, distance: u32, trouble: bool) -> Result<bool> {
     let attributes = device.attributes();
     let (me, size) = (attributes.world_rank, attributes.world_size);

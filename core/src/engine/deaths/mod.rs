@@ -1,7 +1,7 @@
-//! What the end of a peer, or of the whole job, does to what is under way.
+//! How the end of a peer, or of the whole job, affects operations under way.
 //!
-//! - [`collective`]: what a death means in the collective contexts of a communicator
-//! - [`failure`]: a peer that is dead, or gone: what was waiting for it ends with an error,
+//! - [`collective`]: the consequences of a death in the collective contexts of a communicator
+//! - [`failure`]: a peer that is dead or gone: operations that wait for it end with an error,
 //!   everything else goes on
 //! - [`finish`]: the end of a device's use, and of the whole job
 

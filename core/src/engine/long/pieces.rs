@@ -50,8 +50,8 @@ const POLLS: u32 = 8;
 
 /// The shortest pieces of messages in windows are this many times as long as those of others. (Two
 /// processes whose cores are apart, windows of 32 and 48 KiB, pieces of 16 KiB instead of 8: 1.36
-/// and 1.13 times the bandwidth. Where the cores are near: 0.97 and 1.00, and with a buffer for each
-/// message 1.07 at 32 KiB.)
+/// and 1.13 times the bandwidth. Where the cores are near: 0.97 and 1.00, and with a buffer for
+/// each message 1.07 at 32 KiB.)
 const IN_WINDOWS: usize = 2;
 
 /// Lengths at which messages change their form.

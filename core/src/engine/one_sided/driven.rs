@@ -1,6 +1,6 @@
-//! One-sided operations from, to and on memory that only its driver reaches.
+//! One-sided operations from, to and on memory that only its driver reaches ("driven" memory).
 //!
-//! | this side | the peer's | |
+//! | this side | the peer's region | how |
 //! | --- | --- | --- |
 //! | driven | loaded and stored here | one copy by the driver |
 //! | driven | registered | by the network, if it serves such memory; else not here: `Staging` copies |
@@ -75,7 +75,7 @@ impl<T: Transport> State<T> {
         self.start_driven(&reach, key, offset, Remote::Get { target, len }, data)
     }
 
-    /// Gives an operation to the network, if that serves this memory.
+    /// Gives an operation to the network, if the network serves this memory.
     fn start_driven(
         &mut self,
         reach: &Reach,
@@ -97,8 +97,9 @@ impl<T: Transport> State<T> {
         request.ok_or_else(|| unsupported(kind, "this access to a peer's region"))
     }
 
-    /// Goes on with an operation of such memory of which nothing has begun, and that the network
-    /// does not do as it is: from, or to, a copy. If the driver fails, that is the end.
+    /// Continues an operation on driven memory of which no part has begun and that the network
+    /// cannot do directly: from, or into, a copy in host memory. If the driver fails, the operation
+    /// ends.
     pub(in crate::engine) fn copy_driven(&mut self, index: u32) {
         let Op::Remote(op) = &mut self.proto.table.entry(index).op else {
             return;
@@ -131,7 +132,7 @@ impl<T: Transport> State<T> {
     }
 }
 
-/// The end of a put from a copy.
+/// The end of a put from a copy: reports a fault of the driver.
 fn checked(keep: &mut (dyn std::any::Any + Send), status: Status) -> Status {
     let fault = keep
         .downcast_ref::<(Driven, Vec<u8>)>()
@@ -145,7 +146,7 @@ fn checked(keep: &mut (dyn std::any::Any + Send), status: Status) -> Status {
     }
 }
 
-/// The end of a get into a copy.
+/// The end of a get into a copy: stores the copy into the driven memory.
 fn stored(keep: &mut (dyn std::any::Any + Send), status: Status) -> Status {
     if status.error.is_none()
         && let Some((data, host)) = keep.downcast_ref::<(Driven, Vec<u8>)>()
@@ -158,7 +159,7 @@ fn stored(keep: &mut (dyn std::any::Any + Send), status: Status) -> Status {
 }
 
 impl Proto {
-    /// Serves a peer's packet about a region of such memory.
+    /// Serves a peer's packet about a region of driven memory.
     pub(in crate::engine) fn serve_driven(
         &mut self,
         peer: u32,
@@ -190,12 +191,12 @@ impl Proto {
                 });
                 self.work = true;
             }
-            // No processor does that there, and no driver.
+            // Neither a processor nor a driver can do an atomic operation there.
             _ => self.refuse_access(peer, header.cookie),
         }
     }
 
-    /// A region of such memory is freed: nothing is copied out of it any more.
+    /// Handles the freeing of a region of driven memory: the streams out of it end.
     pub(in crate::engine) fn end_streams_of(&mut self, index: u32) {
         let of_it = |stream: &Stream| {
             let region =
@@ -211,7 +212,7 @@ impl Proto {
     }
 }
 
-/// Copies from such memory to the host. If the driver fails, nothing else is there.
+/// Copies from driven memory to host memory. If the driver fails, an error is returned.
 ///
 /// # Safety
 /// As for `Driven::fetch`.
@@ -226,7 +227,7 @@ pub(in crate::engine) unsafe fn read(
     failed(data)
 }
 
-/// Copies from the host to such memory.
+/// Copies from host memory to driven memory. If the driver fails, an error is returned.
 ///
 /// # Safety
 /// As for `Driven::write`.

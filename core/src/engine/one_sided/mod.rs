@@ -1,9 +1,9 @@
-//! One-sided primitives: direct where the peer's memory can be loaded and stored here, else by
-//! packets that the owner's progress serves.
+//! One-sided primitives: direct where this process can load and store the peer's memory, otherwise
+//! by packets that the owner's progress serves.
 //!
-//! A region is reached in one of the two ways by everybody but its owner, so the atomicity of
-//! atomics never depends on who does them: the owner serves packets with the same processor
-//! instructions that direct peers use.
+//! All ranks but the owner reach a region in the same one of the two ways. So the atomicity of
+//! atomic operations never depends on which rank does them: the owner serves packets with the same
+//! processor instructions that direct peers use.
 
 pub(super) mod driven;
 pub(super) mod regions;
@@ -23,7 +23,7 @@ use crate::status::Status;
 use crate::transport::remote::apply;
 use crate::transport::{Header, PacketKind, Payload, Remote, Sent, Transport, TransportCaps};
 
-/// What a one-sided packet asks or answers ([`Header::flags`]).
+/// The steps of one-sided packets: what a packet asks or answers ([`Header::flags`]).
 pub(super) mod step {
     pub(in crate::engine) const PUT: u8 = 1;
     pub(in crate::engine) const GET: u8 = 2;
@@ -35,7 +35,7 @@ pub(super) mod step {
     /// How is this region reached?
     pub(in crate::engine) const ASK: u8 = 8;
     pub(in crate::engine) const TOLD: u8 = 9;
-    /// This region is no more.
+    /// This region no longer exists.
     pub(in crate::engine) const WITHDRAWN: u8 = 10;
     pub(in crate::engine) const FORGOTTEN: u8 = 11;
 }
@@ -108,7 +108,8 @@ pub(in crate::engine) fn width_bit(width: AtomicWidth) -> u32 {
 pub(in crate::engine) enum Reach {
     /// By load and store at this address.
     Direct(*mut u8),
-    /// It is this rank's own, and only its driver reaches it, from this byte on.
+    /// By this rank's own driver, from this byte on: the region is this rank's, and only a driver
+    /// reaches its memory.
     Driven(Driven, usize),
     /// By packets to this peer.
     Packets(u32),
@@ -151,7 +152,7 @@ impl<T: Transport> State<T> {
         unsafe { self.add_registered(memory) }
     }
 
-    /// A region that the network reaches by its own means, if it can.
+    /// Adds a region, registered with the network if that can reach it by its own means.
     ///
     /// # Safety
     /// The memory must stay until the registration ends.
@@ -202,7 +203,7 @@ impl<T: Transport> State<T> {
         Ok(())
     }
 
-    /// Where this process can load and store a peer's region.
+    /// Where this process can load and store a peer's region, if it can.
     pub(in crate::engine) fn direct(&mut self, peer: u32, key: &RegionKey) -> Option<*mut u8> {
         let parts = KeyParts::of(key);
         if peer == self.proto.me {
@@ -218,7 +219,8 @@ impl<T: Transport> State<T> {
         (len as u64 >= parts.len).then_some(ptr)
     }
 
-    /// How to reach `len` bytes at `offset` of a region; an error if they are not inside of it.
+    /// How to reach `len` bytes at `offset` of a region. An error if they are not inside the
+    /// region.
     pub(in crate::engine) fn reach(
         &mut self,
         peer: ProcId,
@@ -264,7 +266,7 @@ impl<T: Transport> State<T> {
             return Ok(Reach::Driven(data.afresh(), offset as usize));
         }
         let place = if rank == self.proto.me {
-            // The length in the key may be anything.
+            // Check against the region itself: the length in the key is not trusted.
             self.proto.regions.locate(name.0, name.1, offset, len)
         } else {
             let base = self.direct(rank, key);
@@ -293,7 +295,7 @@ impl<T: Transport> State<T> {
         }
     }
 
-    /// Hands over as much of a put as there is room for; returns how many bytes that was.
+    /// Hands over as much of a put as finds room; returns how many bytes that was.
     ///
     /// # Safety
     /// `len` bytes at `source` must be readable.
@@ -359,8 +361,8 @@ impl<T: Transport> State<T> {
         Ok(request)
     }
 
-    /// Asks for an atomic operation. In memory that only its driver reaches nobody does them,
-    /// whatever the network could: its owner could not.
+    /// Starts an atomic operation. In memory that only its driver reaches no rank may do atomics,
+    /// even if the network could: the owner could not.
     pub(in crate::engine) fn start_atomic(
         &mut self,
         peer: u32,
@@ -390,7 +392,7 @@ impl<T: Transport> State<T> {
         Ok(request)
     }
 
-    /// Asks a peer to say when it has seen everything sent so far.
+    /// Asks a peer to reply once it has seen everything sent so far.
     pub(in crate::engine) fn start_flush(&mut self, peer: u32) -> Result<Request> {
         if !self.proto.active.unflushed.remove(&peer) {
             return Ok(Request::NULL); // Nothing went by packets.
@@ -431,7 +433,7 @@ pub(in crate::engine) unsafe fn atomic_direct(
 }
 
 impl Proto {
-    /// A one-sided packet has arrived: a request to serve, or an answer.
+    /// Handles a one-sided packet: a request to serve, or an answer.
     pub(in crate::engine) fn on_one_sided(
         &mut self,
         peer: u32,
@@ -519,8 +521,9 @@ impl Proto {
         }
     }
 
-    /// The region was freed meanwhile, or the peer is wrong; it is told. (A put has no request to
-    /// fail: the flush that follows cannot tell, so it is reported here.)
+    /// Refuses an access, because the region has been freed or the peer is wrong, and tells the
+    /// peer. (A put has no request that could fail, and the flush that follows it cannot tell, so
+    /// it is reported here.)
     #[cold]
     pub(in crate::engine) fn refuse_access(&mut self, peer: u32, cookie: u32) {
         crate::log!(
@@ -572,7 +575,7 @@ impl Proto {
     }
 }
 
-/// The error for a null pointer with bytes behind it.
+/// The error for a null pointer with a length that is not 0.
 #[cold]
 pub(in crate::engine) fn null_buffer(len: usize) -> Error {
     Error::new(

@@ -13,17 +13,17 @@ pub(in crate::engine) struct Regions {
     free: Vec<u32>,
 }
 
-/// What is behind a region.
+/// The memory of a region.
 #[derive(Debug)]
 pub(in crate::engine) struct Memory {
     pub(in crate::engine) ptr: *mut u8,
     pub(in crate::engine) len: usize,
     pub(in crate::engine) owner: MemoryOwner,
-    /// What the transport knows it by, where peers reach it by the network's own means.
+    /// The transport's token, if peers reach the memory by the network's own means.
     pub(in crate::engine) token: Option<Token>,
-    /// What is there, if only its driver reaches it.
+    /// The driven memory, if only its driver reaches it.
     pub(in crate::engine) driven: Option<Driven>,
-    /// The peers that were told of the token.
+    /// The peers that were told how the region is reached.
     pub(in crate::engine) told: BTreeSet<u32>,
 }
 
@@ -42,11 +42,11 @@ impl Memory {
 
 #[derive(Debug)]
 pub(in crate::engine) enum MemoryOwner {
-    /// The transport, directly reachable.
+    /// The transport; peers reach it directly.
     Direct(DirectMemory),
     /// The engine.
     Engine(std::alloc::Layout),
-    /// The caller, who registered it.
+    /// The caller, which registered it.
     Caller,
 }
 
@@ -54,8 +54,8 @@ impl Drop for Memory {
     fn drop(&mut self) {
         if let MemoryOwner::Engine(layout) = self.owner {
             // SAFETY: allocated with this layout in `alloc_region`. It is dropped when the region
-            // is freed, which ends every use of it, and the transport lets nobody reach it any
-            // more; or with the device that gave it out, whose transport goes first.
+            // is freed, which ends every use of it, and the transport lets no peer reach it any
+            // more; or with the device that gave it out, whose transport is dropped first.
             unsafe { std::alloc::dealloc(self.ptr, layout) };
         }
     }
@@ -71,13 +71,13 @@ pub(in crate::engine) struct KeyParts {
     pub(in crate::engine) generation: u32,
     pub(in crate::engine) len: u64,
     pub(in crate::engine) direct: bool,
-    /// Only a driver reaches it.
+    /// Whether only a driver reaches the region.
     pub(in crate::engine) driven: bool,
     pub(in crate::engine) token: [u8; 32],
 }
 
 impl KeyParts {
-    /// A key that names a region, and says nothing of its length.
+    /// A key that names a region and says nothing of its length.
     pub(in crate::engine) fn named((index, generation): (u32, u32)) -> Self {
         Self {
             index,
@@ -152,14 +152,14 @@ impl Regions {
         Some(memory)
     }
 
-    /// How the network reaches a live region, and its length.
+    /// The token of a live region, and its length.
     pub(in crate::engine) fn token(&self, (index, generation): (u32, u32)) -> Option<(Token, u64)> {
         let (current, memory) = self.slots.get(index as usize)?;
         let memory = memory.as_ref().filter(|_| *current == generation)?;
         Some((memory.token?, memory.len as u64))
     }
 
-    /// As if the transport had not taken a region.
+    /// Makes a region look as if the transport had not registered it.
     #[cfg(test)]
     pub(in crate::engine) fn unregister(&mut self, index: u32) {
         if let Some(memory) = &mut self.slots[index as usize].1 {
@@ -167,8 +167,8 @@ impl Regions {
         }
     }
 
-    /// How the network reaches a region, for `peer`; `Some(None)` if it does not, `None` if there
-    /// is no such region.
+    /// The token of a region, to be told to `peer`. `Some(None)` if the network does not reach it;
+    /// `None` if there is no such region.
     pub(in crate::engine) fn tell(
         &mut self,
         (index, generation): (u32, u32),
@@ -181,7 +181,7 @@ impl Regions {
     }
 
     /// The memory of a live region that only its driver reaches, if `len` bytes at `offset` are
-    /// inside of it.
+    /// inside it.
     pub(in crate::engine) fn driven(
         &self,
         index: u32,
@@ -195,7 +195,7 @@ impl Regions {
         memory.driven.as_ref().filter(|_| end <= memory.len as u64)
     }
 
-    /// Where `len` bytes at `offset` of a region are, if they are inside of it and the processor
+    /// The address of `len` bytes at `offset` of a region, if they are inside it and the processor
     /// reaches them.
     pub(in crate::engine) fn locate(
         &self,
@@ -211,7 +211,7 @@ impl Regions {
         (end <= memory.len as u64).then(|| memory.ptr.wrapping_add(offset as usize))
     }
 
-    /// Copies out of a region for a peer that gets; zeroes if the region is gone meanwhile.
+    /// Copies out of a region for a peer's get; zeroes if the region is gone meanwhile.
     pub(in crate::engine) fn read(&self, index: u32, offset: usize, target: *mut u8, len: usize) {
         let generation = self.slots.get(index as usize).map_or(0, |slot| slot.0);
         match self.locate(index, generation, offset as u64, len) {

@@ -13,9 +13,9 @@
 //!                   ── FORGOTTEN ───▶  the memory goes
 //! ```
 //!
-//! A token comes from the owner's engine and never out of a key, so a forged key finds nothing, and
-//! an origin knows that a region is gone before the network does: to many networks an access to
-//! memory that is not registered any more is the end of the connection.
+//! Tokens come from the owner's engine and never from a key, so a forged key reaches nothing. And
+//! an origin learns that a region is gone before the network does, because on many networks an
+//! access to memory that is no longer registered ends the connection.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -33,27 +33,27 @@ use crate::staging::Driven;
 use crate::status::Status;
 use crate::transport::{Begun, Header, Payload, Remote, Token, Transport, TransportCaps};
 
-/// A region: owner, index, generation.
+/// Name of a region: owner, index, generation.
 type Name = (u32, u32, u32);
 
-/// What is known of peers' regions, and of operations on them.
+/// What this rank knows of peers' regions, and of operations on them.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Remotes {
     known: BTreeMap<Name, Known>,
-    /// Requests of which something has not begun yet.
+    /// Requests of which a part has not begun yet.
     waiting: VecDeque<u32>,
-    /// Regions that their owners have freed while operations of this rank were under way there: the
-    /// owners hear that they are forgotten when those have finished.
+    /// Regions that their owners have freed while operations of this rank were under way there.
+    /// Once those have finished, the owners are told that this rank has forgotten the regions.
     partings: BTreeSet<Name>,
-    /// By peer, the operations that change its memory and are not over.
+    /// By peer, the number of operations that change its memory and are not over.
     open: BTreeMap<u32, u32>,
-    /// Regions of this rank that are freed, until all who were told of them have forgotten them.
+    /// Freed regions of this rank, until every peer that was told of them has forgotten them.
     leaving: BTreeMap<(u32, u32), Leaving>,
-    /// Those whose memory may go, once the transport is at hand.
+    /// Freed regions whose memory may be released once the transport is available.
     gone: Vec<(Token, Memory)>,
 }
 
-/// What an owner has said of a region.
+/// The owner's answer about a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
     Asked,
@@ -62,7 +62,7 @@ enum Known {
     ByPackets,
 }
 
-/// A region that is freed.
+/// A freed region that peers may still reach.
 #[derive(Debug)]
 struct Leaving {
     token: Token,
@@ -70,14 +70,14 @@ struct Leaving {
     told: BTreeSet<u32>,
 }
 
-/// An operation on a peer's region that goes by the network, once it is known how.
+/// An operation on a peer's region that goes by the network, once the owner has said how.
 #[derive(Debug)]
 pub(in crate::engine) struct RemoteOp {
     pub(in crate::engine) peer: u32,
     region: (u32, u32),
     offset: u64,
     what: Remote,
-    /// Where the former value is wanted; null if nowhere.
+    /// Where to write the former value; null if nowhere.
     fetched: *mut u64,
     /// Bytes that have begun, and parts that have not ended.
     begun: usize,
@@ -96,12 +96,12 @@ impl RemoteOp {
         self.what.len()
     }
 
-    /// Whether only its driver and the transport reach the memory of this side.
+    /// Whether only a driver and the transport reach the memory of this side.
     pub(in crate::engine) fn is_driven(&self) -> bool {
         self.driven.is_some()
     }
 
-    /// Lets the memory of this side be other memory, of the same length.
+    /// Replaces the memory of this side by other memory of the same length.
     pub(in crate::engine) fn set_memory(&mut self, memory: *mut u8) {
         match &mut self.what {
             Remote::Put { source, .. } => *source = memory,
@@ -111,7 +111,7 @@ impl RemoteOp {
     }
 }
 
-/// Takes the driven memory from an operation that is to go through the host.
+/// Takes the driven memory out of an operation, whose data is to go through host memory instead.
 pub(in crate::engine) fn by_host(op: &mut RemoteOp) -> Option<(Driven, Remote)> {
     let data = op.driven.take()?;
     Some((*data, op.what))
@@ -125,7 +125,8 @@ mod told {
 }
 
 impl Remotes {
-    /// A peer is dead: what it has said means nothing, and what it was told it has forgotten.
+    /// Notes that a peer is dead: its answers are void, and it counts as having forgotten what it
+    /// was told.
     pub(in crate::engine) fn forget(&mut self, peer: u32) {
         self.known.retain(|&(owner, _, _), _| owner != peer);
         self.partings.retain(|&(owner, _, _)| owner != peer);
@@ -141,7 +142,7 @@ impl Remotes {
         !self.waiting.is_empty() || !self.gone.is_empty()
     }
 
-    /// Keeps what is behind a freed region for as long as peers may reach it.
+    /// Keeps the memory of a freed region for as long as peers may reach it.
     pub(in crate::engine) fn keep(
         &mut self,
         region: (u32, u32),
@@ -173,7 +174,7 @@ impl Remotes {
         }
     }
 
-    /// Whether everything that changes `peer`'s memory is over.
+    /// Whether every operation that changes `peer`'s memory is over.
     pub(in crate::engine) fn is_flushed(&self, peer: u32) -> bool {
         !self.open.contains_key(&peer)
     }
@@ -185,8 +186,8 @@ fn region_in(head: &[u8; PREFIX]) -> (u32, u32) {
     (number(0), number(4))
 }
 
-/// Whether there are remote operations, or atomic ones, still. The transport is asked each time: it
-/// may lose them after the death that was the reason has been noticed.
+/// Whether remote operations, or atomic ones, are still possible. The transport is asked each time,
+/// because it may lose them some time after the death that is the reason has been noticed.
 pub(in crate::engine) fn reaches(transport: &impl Transport, atomic: bool) -> bool {
     let all = TransportCaps::REMOTE | TransportCaps::ATOMICS;
     let wanted = if atomic { all } else { TransportCaps::REMOTE };
@@ -197,8 +198,8 @@ impl<T: Transport> State<T> {
     /// Starts an operation on a peer's region; `None` if that region is reached by packets. For an
     /// atomic operation the peer may be this rank.
     ///
-    /// The memory of this side is the device's until the request completes, as the callers of the
-    /// one-sided entries of `Device` promise.
+    /// The memory of this side is lent to the device until the request completes, as the callers of
+    /// the one-sided entries of `Device` promise.
     pub(in crate::engine) fn start_remote(
         &mut self,
         peer: u32,
@@ -210,7 +211,7 @@ impl<T: Transport> State<T> {
         self.start_remote_with(peer, key, offset, what, fetched, None)
     }
 
-    /// The same from or to memory that only its driver and the transport reach.
+    /// The same for memory of this side that only its driver and the transport reach.
     pub(in crate::engine) fn start_remote_with(
         &mut self,
         peer: u32,
@@ -268,8 +269,8 @@ impl<T: Transport> State<T> {
         Ok(Some(request))
     }
 
-    /// Begins what has waited for room or for an answer, and lets memory go that nobody reaches any
-    /// more. Returns how much was done.
+    /// Begins operations that have waited for room or for an answer, and releases memory that no
+    /// peer reaches any more. Returns how much was done.
     pub(in crate::engine) fn advance_remotes(&mut self) -> usize {
         let mut done = 0;
         for _ in 0..self.proto.remotes.waiting.len() {
@@ -289,7 +290,7 @@ impl<T: Transport> State<T> {
         done
     }
 
-    /// Begins as much of an operation as there is room for; whether it has to be tried again.
+    /// Begins as much of an operation as finds room. Returns whether it has to be tried again.
     fn advance_remote(&mut self, index: u32) -> bool {
         loop {
             let id = self.proto.table.handle(index).to_short();
@@ -308,7 +309,7 @@ impl<T: Transport> State<T> {
                     continue;
                 }
                 Some(Known::ByPackets) => return self.by_packets(index),
-                // It was freed while this waited, or is not as long as the key says.
+                // The region was freed while the operation waited, or is shorter than the key says.
                 Some(Known::Here(..)) | None => {
                     op.failed = true;
                     self.proto.end_remote(index);
@@ -328,12 +329,12 @@ impl<T: Transport> State<T> {
                     op.parts += 1;
                     self.proto.counters.remote_operations += 1;
                 }
-                // If the peer is gone, the news of it ends the request.
+                // If the peer is gone, the report of its end ends the request.
                 Begun::Full | Begun::Gone => return true,
-                // Perhaps because the device's memory could not be registered.
+                // Perhaps because the accelerator memory could not be registered.
                 Begun::Refused if op.is_driven() && op.begun == 0 => self.copy_driven(index),
-                // It reaches nobody's memory any more. Parts that have begun are told the end of
-                // first.
+                // The network no longer reaches any peer's memory. First the ends of the parts that
+                // have begun must be reported.
                 Begun::Refused if !reaches(&self.transport, op.what.is_atomic()) => {
                     if op.parts > 0 {
                         return true;
@@ -353,7 +354,7 @@ impl<T: Transport> State<T> {
         }
     }
 
-    /// Goes on with an operation whose region turns out not to be registered.
+    /// Continues an operation whose region turns out not to be registered.
     fn by_packets(&mut self, index: u32) -> bool {
         let Op::Remote(op) = &mut self.proto.table.entry(index).op else {
             return false;
@@ -367,7 +368,7 @@ impl<T: Transport> State<T> {
                 let rest = source.wrapping_add(begun);
                 self.put_some(peer, &key.to_key(), at, rest, len - begun)
             };
-            // An error is the peer's death, which ends the request.
+            // The only error is the peer's death, which ends the request.
             let Ok(sent) = sent else {
                 return true;
             };
@@ -390,8 +391,8 @@ impl<T: Transport> State<T> {
 }
 
 impl Proto {
-    /// Asks a peer for bytes or for an atomic operation, by a packet, under a request that is
-    /// active.
+    /// Asks a peer by a packet for bytes or for an atomic operation, under a request that is
+    /// already active.
     pub(in crate::engine) fn fetch_by_packets(
         &mut self,
         request: Request,
@@ -425,8 +426,8 @@ impl Proto {
         self.queue_control(peer, header, &prefix(key, offset, a, b));
     }
 
-    /// Does an atomic operation on a region of this rank, which goes by the network no more, as
-    /// those of peers are done that come by packets: by the processor, under the engine's lock.
+    /// Does an atomic operation on a region of this rank, if the network no longer can. It is done
+    /// as those of peers that come by packets: by the processor, under the engine's lock.
     fn atomic_here(&mut self, index: u32) {
         let Op::Remote(op) = &mut self.table.entry(index).op else {
             return;
@@ -448,7 +449,7 @@ impl Proto {
         self.end_remote(index);
     }
 
-    /// A part of an operation is over.
+    /// Handles the end of a part of an operation.
     pub(in crate::engine) fn on_finished(&mut self, id: u32, outcome: Option<u64>) {
         let Some(index) = self.table.resolve_short(id) else {
             return; // The request has ended with its peer.
@@ -475,8 +476,8 @@ impl Proto {
         }
     }
 
-    /// Tells the owner of a region that this rank has forgotten it, as soon as nothing is under way
-    /// there.
+    /// Tells the owner of a region that this rank has forgotten the region, as soon as no operation
+    /// is under way there.
     fn part_from(&mut self, name: Name) {
         let reaches = |op: &Op| {
             matches!(op, Op::Remote(op)
@@ -494,7 +495,8 @@ impl Proto {
         self.work = true;
     }
 
-    /// Completes an operation of which no part is under way; later, if there is one.
+    /// Completes an operation, unless a part of it is still under way: then the end of that part
+    /// does.
     fn end_remote(&mut self, index: u32) {
         let Op::Remote(op) = &self.table.entry(index).op else {
             return;
@@ -506,7 +508,7 @@ impl Proto {
         self.end_remote_with(index, error);
     }
 
-    /// Completes an operation of which nothing is under way.
+    /// Completes an operation of which no part is under way.
     pub(in crate::engine) fn end_remote_with(&mut self, index: u32, error: Option<ErrorKind>) {
         let Op::Remote(op) = &self.table.entry(index).op else {
             return;
@@ -533,7 +535,7 @@ impl Proto {
         }
     }
 
-    /// A packet about a region as a whole.
+    /// Handles a packet about a region as a whole.
     pub(in crate::engine) fn on_region(
         &mut self,
         peer: u32,
@@ -558,7 +560,7 @@ impl Proto {
                         (told::BY_PACKETS, _) => {
                             self.remotes.known.insert(name, Known::ByPackets);
                         }
-                        // What waits finds nothing, and fails.
+                        // The operations that wait find no entry, and fail.
                         _ => drop(self.remotes.known.remove(&name)),
                     }
                     self.work = true;
@@ -575,7 +577,8 @@ impl Proto {
         }
     }
 
-    /// A peer that was to forget a region, as this packet says, has left.
+    /// Handles the loss of a `WITHDRAWN` packet to a peer that has left: the peer counts as having
+    /// forgotten the region.
     pub(in crate::engine) fn is_forgotten(&mut self, peer: u32, withdrawn: &[u8]) {
         if let Some(head) = withdrawn.first_chunk() {
             self.remotes.has_forgotten(peer, region_in(head));
@@ -597,7 +600,7 @@ impl Proto {
         self.queue_control(peer, one_sided(step::TOLD, 0, code), &body);
     }
 
-    /// Tells those who know a region that it is no more.
+    /// Tells the peers that know a region that it no longer exists.
     pub(in crate::engine) fn withdraw_region(
         &mut self,
         region: (u32, u32),

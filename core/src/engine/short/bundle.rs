@@ -189,7 +189,7 @@ fn header_of(bytes: [u8; size_of::<Header>()]) -> Header {
     Header::from_words(words)
 }
 
-/// What became of an attempt to send a bundle.
+/// The result of an attempt to send a bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum Bundled {
     /// This many sends have left the queue.

@@ -1,8 +1,8 @@
 //! Active messages: handlers of the crates above, run where the message arrives.
 //!
-//! Flooded ranks cannot deadlock: a rank sends at most [`CREDITS`] requests to a peer that has not
-//! said yet that it handled them, so what handlers send in return fits into memory that is bounded
-//! by that number, and receiving never has to stop.
+//! Flooded ranks cannot deadlock. A rank sends at most [`CREDITS`] requests to a peer beyond those
+//! that the peer has reported as handled. So the replies of handlers fit into memory that this
+//! number bounds, and receiving never has to stop.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,25 +17,26 @@ use crate::status::Status;
 use crate::transport::packet::flags;
 use crate::transport::{Header, PacketKind, Payload, Sent, Transport};
 
-/// Active messages to one peer that may be under way, or not yet handled.
+/// Active messages to one peer that may be under way or not yet handled.
 const CREDITS: u32 = 256;
-/// Handled messages after which the sender is told.
+/// Number of handled messages after which the sender is told.
 const BATCH: u32 = CREDITS / 4;
 
-/// State of active messages, and of what else is noted during a poll.
+/// State of active messages, and other events that are noted during a poll.
 #[derive(Default)]
 pub(in crate::engine) struct ActiveState {
     /// `None` while the handler runs.
     handlers: BTreeMap<u32, Option<Handler>>,
     /// Messages for handlers that are not registered yet.
     early: Vec<(u32, Header, Vec<u8>)>,
-    /// Requests per peer that this rank has sent and not been told of: peers talked to only.
+    /// Requests per peer that this rank has sent and that are not reported as handled. Only peers
+    /// that it has sent to have an entry.
     used: BTreeMap<u32, u32>,
-    /// Requests per peer that were handled and not reported.
+    /// Requests per peer that were handled here and not reported yet.
     handled: BTreeMap<u32, u32>,
-    /// Peers to which one-sided packets have gone since the last flush.
+    /// Peers to which one-sided packets have been sent since the last flush.
     pub(in crate::engine) unflushed: BTreeSet<u32>,
-    /// Acknowledgements that came during the poll.
+    /// Acknowledgements that arrived during the poll.
     pub(in crate::engine) done_packets: Vec<(u32, Header)>,
     /// Peers that sent nonsense during the poll.
     pub(in crate::engine) misbehaved: Vec<(u32, &'static str)>,
@@ -52,7 +53,7 @@ impl ActiveState {
             .unwrap_or_else(|| "it has died".into())
     }
 
-    /// Peers to which no active message may go before they have handled some.
+    /// Peers that must handle active messages before this rank may send them more.
     pub(in crate::engine) fn without_credit(&self) -> impl Iterator<Item = u32> {
         let used = self.used.iter();
         used.filter_map(|(&peer, &used)| (used >= CREDITS).then_some(peer))
@@ -114,11 +115,11 @@ impl<T: Transport> State<T> {
             return Ok(false);
         }
         let header = active_header(id, args, false);
-        // Behind what waits, or active messages would overtake each other.
+        // Behind packets that already wait, or active messages would overtake each other.
         if self.proto.peers[peer as usize].flags & Peer::WAITING != 0 {
             return Ok(false);
         }
-        // If the peer is gone the next try, or one of those after it, is told why.
+        // If the peer is gone, a later attempt gets the reason as its error.
         self.proto.found_no_room = self.hand_over(peer, &header, payload) != Sent::Done;
         if self.proto.found_no_room {
             return Ok(false);
@@ -187,7 +188,7 @@ impl Proto {
         Ok(())
     }
 
-    /// Sends an active message from a handler or a hook: now, if there is room, else later.
+    /// Sends an active message from a handler or a hook: now if there is room, otherwise later.
     pub(in crate::engine) fn active_reply(
         &mut self,
         to: ProcId,
@@ -206,7 +207,7 @@ impl Proto {
         Ok(())
     }
 
-    /// An active message has arrived.
+    /// Handles an active message that has arrived.
     pub(in crate::engine) fn on_active(
         &mut self,
         peer: u32,
@@ -218,7 +219,8 @@ impl Proto {
             return;
         };
         let Some(mut handler) = slot.take() else {
-            // The handler sent to this rank itself: after it has returned.
+            // A running handler sent this message to its own rank: it is handled once that handler
+            // returns.
             self.active.early.push((peer, *header, payload.to_vec()));
             return;
         };
@@ -226,7 +228,7 @@ impl Proto {
         let message = ActiveMessage {
             from: ProcId::new(peer),
             args: active_args(header),
-            // A handler may look at it as often as it likes.
+            // A handler may read the payload as often as it likes.
             payload: payload.to_keep(),
         };
         let guard = NoUnwind::new("a handler");
@@ -240,7 +242,7 @@ impl Proto {
         self.run_early(header.context);
     }
 
-    /// Handles what a handler sent to itself while it ran.
+    /// Handles the messages that a running handler sent to its own rank.
     fn run_early(&mut self, id: u32) {
         while let Some(at) = self
             .active
@@ -267,7 +269,7 @@ impl Proto {
         }
     }
 
-    /// A peer has handled active messages of this rank.
+    /// Handles a peer's report that it has handled active messages of this rank.
     pub(in crate::engine) fn credited_by(&mut self, peer: u32, header: &Header) {
         match self.active.used.get_mut(&peer) {
             Some(used) if *used >= header.cookie => {
@@ -278,7 +280,7 @@ impl Proto {
         }
     }
 
-    /// Makes a request of another crate's kind complete.
+    /// Completes a request of another crate.
     pub(in crate::engine) fn complete_upper(
         &mut self,
         request: Request,
@@ -313,12 +315,12 @@ impl Proto {
         Ok(())
     }
 
-    /// The slot of an active request of another crate's kind.
+    /// The slot of another crate's request, if that is active.
     fn active_upper(&mut self, request: Request) -> Result<u32> {
         use crate::engine::entry::Op;
 
         let (index, stage) = self.table.resolve(request).or_else(|error| {
-            // The handle may have been given up while the operation goes on.
+            // The handle may have been given up while the operation continues.
             let index = self.table.resolve_short(request.to_short());
             let index = index.filter(|&index| self.table.handle(index) == request);
             index.map(|index| (index, Stage::Active)).ok_or(error)

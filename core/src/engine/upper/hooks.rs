@@ -1,9 +1,10 @@
-//! Hooks: what the crates above run inside progress, and what they and handlers may do there.
+//! Hooks: code of the crates above that runs inside progress, and what hooks and handlers may do
+//! there.
 //!
-//! A hook runs when a poll is over, with the whole state in hand: what it starts leaves at once. A
-//! handler runs while the transport delivers its message: what it starts is noted, and done as soon
-//! as the poll is over. A hook that sleeps costs nothing: [`Proto::work`] says whether any is
-//! awake.
+//! A hook runs when a poll is over, with access to the whole state, so what it starts leaves at
+//! once. A handler runs while the transport delivers its message, so what it starts is noted, and
+//! done as soon as the poll is over. A hook that sleeps costs nothing: [`Proto::work`] says whether
+//! there may be one that is awake.
 
 use std::collections::VecDeque;
 
@@ -21,13 +22,13 @@ use crate::request::{Request, State as Stage};
 use crate::status::Status;
 use crate::transport::Transport;
 
-/// The hooks, and what handlers have asked for.
+/// The hooks, and the operations that handlers have requested.
 #[derive(Default)]
 pub(in crate::engine) struct Hooks {
     slots: Vec<Slot>,
-    /// A hook was woken since they ran last.
+    /// Whether a hook was woken since the hooks last ran.
     woken: bool,
-    /// A hook is running.
+    /// Whether a hook is running.
     running: bool,
     noted: VecDeque<Noted>,
 }
@@ -38,7 +39,8 @@ struct Slot {
     awake: bool,
 }
 
-/// What a handler has asked for. Requests are active from the asking on, idle until it is done.
+/// An operation that a handler has requested. Its request is active at once, but idle until it is
+/// done.
 enum Noted {
     Send(Request, SendArgs, Data),
     Receive(Request, Pattern, Data),
@@ -47,13 +49,13 @@ enum Noted {
 }
 
 impl Hooks {
-    /// Whether what happens now is a hook's doing.
+    /// Whether the current calls come from a hook.
     #[inline]
     pub(in crate::engine) fn running(&self) -> bool {
         self.running
     }
 
-    /// Whether some hook wants the next poll.
+    /// Whether some hook wants to run in the next poll.
     #[inline]
     pub(in crate::engine) fn awake(&self) -> bool {
         self.slots.iter().any(|slot| slot.awake)
@@ -84,7 +86,7 @@ impl Proto {
         self.work = true;
     }
 
-    /// A request of another crate's kind.
+    /// Makes a request of another crate.
     pub(in crate::engine) fn upper_request(&mut self, upper: Box<dyn Upper>) -> Result<Request> {
         let request = self.table.claim(Stage::Active)?;
         self.table.entry(request.index()).set_op(Op::Upper(upper));
@@ -104,7 +106,8 @@ impl<T: Transport> State<T> {
             let Some(mut hook) = slot.hook.take() else {
                 continue;
             };
-            // Before it runs: if it is woken while it runs, it stays awake whatever it says.
+            // Cleared before the hook runs: if the hook is woken while it runs, it stays awake
+            // whatever it returns.
             slot.awake = false;
             let before = self.proto.shared.epoch();
             let guard = NoUnwind::new("a progress hook");
@@ -112,19 +115,19 @@ impl<T: Transport> State<T> {
             let turn = hook(&mut Context(Whole(self)));
             self.proto.hooks.running = false;
             guard.done();
-            // Whoever spins looks at its request only after something was done.
+            // A spinning thread checks its request only after something was done.
             done += usize::from(self.proto.shared.epoch() != before);
             let slot = &mut self.proto.hooks.slots[at];
             slot.hook = Some(hook);
             slot.awake |= turn != Turn::Sleep;
             done += usize::from(turn != Turn::Idle);
         }
-        // One that was woken by a later one has not run yet: nobody may go to sleep on that.
+        // A hook that a later hook has woken has not run yet, so no thread may go to sleep now.
         done += usize::from(std::mem::take(&mut self.proto.hooks.woken));
         done + self.do_noted()
     }
 
-    /// Does what handlers have asked for.
+    /// Does what handlers have requested.
     pub(in crate::engine) fn do_noted(&mut self) -> usize {
         let mut done = 0;
         while let Some(noted) = self.proto.hooks.noted.pop_front() {
@@ -151,8 +154,9 @@ impl<T: Transport> State<T> {
         done
     }
 
-    /// The receive in hand is older than what is started now, but is looked at after all that is
-    /// posted: where the two could meet it becomes an ordinary receive first.
+    /// The receive in hand is older than the operation that is about to start, but is matched after
+    /// all posted receives. If the two could match the same messages, the receive in hand first
+    /// becomes an ordinary receive.
     fn give_way(&mut self, context: u32) {
         if self.proto.hand.waits_in(context) {
             self.post_in_hand();
@@ -160,7 +164,7 @@ impl<T: Transport> State<T> {
     }
 }
 
-/// What handlers and hooks are given.
+/// What handlers and hooks get as their [`Port`].
 pub(in crate::engine) struct Context<S>(pub(in crate::engine) S);
 
 /// The device inside of a poll, for handlers.
@@ -169,7 +173,7 @@ pub(in crate::engine) struct Inside<'a>(pub(in crate::engine) &'a mut Proto);
 /// The device after a poll, for hooks.
 struct Whole<'a, T: Transport>(&'a mut State<T>);
 
-/// In what handlers and hooks differ.
+/// Where handlers and hooks differ.
 trait Access {
     fn proto(&self) -> &Proto;
     fn proto_mut(&mut self) -> &mut Proto;
@@ -228,13 +232,14 @@ impl<T: Transport> Access for Whole<'_, T> {
 
     unsafe fn start_send(&mut self, args: &SendArgs, data: Data) -> Result<Request> {
         let state = &mut *self.0;
-        // A handler that this hook has caused to run may have asked for something before.
+        // This hook may have caused a handler to run that has requested something.
         state.do_noted();
         state.give_way(args.envelope.context);
-        // This is part of a poll: no other is due.
+        // This is part of a poll, so no other poll is due.
         state.proto.unpolled = 0;
         let launched = match &data {
-            // Nothing leaves whose request finds no slot: it would leave again with the next try.
+            // Nothing may leave without a slot: the caller would try again and send it a second
+            // time.
             _ if !state.proto.table.has_room() => Launched::No,
             // SAFETY: the caller's promise.
             Data::Contig(buf) => unsafe { state.try_eager_contig(args, buf) },

@@ -1,7 +1,7 @@
-//! What the crates above run inside progress.
+//! Code of the crates above that runs inside progress.
 //!
 //! - [`active`]: active messages: handlers of the crates above, run where the message arrives
-//! - [`hooks`]: what the crates above run inside progress, and what they and handlers may do there
+//! - [`hooks`]: hooks, and what hooks and handlers may do inside progress
 
 pub(super) mod active;
 pub(super) mod hooks;

@@ -1,10 +1,10 @@
-//! Waiting on memory that peers store into, where they can: no packet says that it has changed.
+//! Waiting on memory that peers store into, where they can. No packet announces the change.
 //!
-//! What counts is the time that one cache line takes: the memory is looked at often, and with
-//! nothing else in between, for each poll. Before this rank sleeps it announces that
-//! (`Transport::arm`) and looks once more; a peer stores first and looks for the announcement then
-//! (`Transport::nudge`). The barrier between the two is in `arm`, so a store and the nudge behind
-//! it cost no fence.
+//! The latency that matters is that of one cache line. So the memory is looked at many times for
+//! each poll, with nothing else in between. Before this rank sleeps, it announces that
+//! (`Transport::arm`) and looks once more; a peer stores first and then checks for the announcement
+//! (`Transport::nudge`). The barrier between the two is in `arm`, so a store and the nudge after it
+//! cost no fence.
 
 use crate::device::ProcId;
 use crate::engine::Engine;
@@ -16,14 +16,14 @@ use crate::level::{Level, StateLock};
 use crate::transport::Transport;
 
 /// Looks at the memory before the first poll: enough for a peer that answers at once, some 300 ns
-/// away, however short the processor's pause is.
+/// away, even where the processor's spin hint is short.
 const FIRST_LOOKS: u32 = 128;
-/// The same where ranks outnumber cores: the peer may want this very core. But the one on the other
-/// core is often nearly there, and looking for half as long as it takes to give the core away and
-/// get it back pays (a barrier of 4 ranks on two cores 2.5 µs with one look, 1.8 with 8, 2.9 with
-/// 100).
+/// The same where ranks outnumber cores, so that the peer may want this very core. But the peer on
+/// the other core is often nearly there, and it pays to look for half as long as it takes to give
+/// the core away and get it back (a barrier of 4 ranks on two cores: 2.5 µs with one look, 1.8 with
+/// 8, 2.9 with 100).
 const CROWDED_LOOKS: u32 = 8;
-/// Looks for each further poll, while this rank spins.
+/// Looks between two further polls, while this rank spins.
 const LOOKS: u32 = 64;
 
 impl<T: Transport, L: Level> Engine<T, L> {
@@ -90,7 +90,8 @@ impl<T: Transport, L: Level> Engine<T, L> {
         result
     }
 
-    /// The member of a group whom this rank can only be waiting for.
+    /// The only other member of a group, if there is exactly one: this rank can only be waiting for
+    /// it.
     fn only_other(&self, group: &Group) -> Option<u32> {
         let mut others = group
             .iter()
@@ -107,11 +108,12 @@ impl<T: Transport, L: Level> Engine<T, L> {
 }
 
 impl<T: Transport> State<T> {
-    /// Wakes whoever sleeps on memory: a peer, or another thread of this rank.
+    /// Wakes a sleeper that waits on memory: a peer, or another thread of this rank.
     #[inline]
     pub(in crate::engine) fn nudge(&mut self, peer: u32) {
         if peer == self.proto.me {
-            // Another thread of this rank: it has announced its sleep under the lock.
+            // Another thread of this rank announces its sleep under the lock, so no barrier is
+            // needed.
             self.proto.shared.wake();
         } else if (peer as usize) < self.proto.peers.len() {
             self.transport.nudge(peer);
@@ -120,8 +122,8 @@ impl<T: Transport> State<T> {
 }
 
 impl Proto {
-    /// The error for a wait that a dead member of `group` may leave without an end. What the dead
-    /// have stored before counts.
+    /// The error for a wait that may never end because a member of `group` has died. Stores that
+    /// the dead member made before its death still count, so `ready` is tried once more.
     #[inline]
     fn hopeless(
         &self,

@@ -1,5 +1,5 @@
-//! A rank that has waited too long says for what: on its standard error in full, and to its
-//! launcher in a form that can be put together with what the other ranks say.
+//! A rank that has waited too long reports what it waits for: in full on its standard error, and to
+//! its launcher in a form that can be combined with the reports of other ranks.
 
 use std::sync::PoisonError;
 use std::time::Instant;
@@ -14,15 +14,16 @@ use crate::matching::Pattern;
 use crate::observe::{WaitKind, Waiting};
 use crate::transport::Transport;
 
-/// What is told of a rank's long waits: gets what it waits for, or nothing once that wait is over.
+/// Hears of a rank's long waits: gets what the rank waits for, or an empty list once that wait is
+/// over.
 pub type StuckHook = Box<dyn FnMut(&[Waiting]) + Send>;
 
 impl<T: Transport, L: Level> Engine<T, L> {
-    /// Says who hears of waits that last longer than the setting `STUCK_AFTER`: usually the
-    /// launcher, told by its bootstrap.
+    /// Sets the hook that hears of waits that last longer than the setting `STUCK_AFTER`. Usually
+    /// the hook tells the launcher, through the bootstrap.
     ///
-    /// The hook runs on the thread that waits, without a lock of the engine. Once a wait that it
-    /// was told of is over it is called with an empty list.
+    /// The hook runs on the waiting thread, which holds no lock on the engine's state meanwhile.
+    /// Once a wait that was reported is over, the hook is called with an empty list.
     pub fn on_stuck(&self, hook: StuckHook) {
         let mut place = self
             .hooks
@@ -32,7 +33,7 @@ impl<T: Transport, L: Level> Engine<T, L> {
         *place = Some(hook);
     }
 
-    /// Says what this rank is waiting for, once, when it has waited too long.
+    /// Reports, once, what this rank is waiting for, if it has waited too long.
     pub(in crate::engine) fn report_if_stuck(&self, waiter: &mut Waiter) {
         let Some(limit) = self.policy.stuck_after else {
             return;
@@ -51,7 +52,7 @@ impl<T: Transport, L: Level> Engine<T, L> {
             limit.as_secs_f64(),
             lines.join("\n  ")
         );
-        // Standard error may be closed; there is nobody else to tell.
+        // Standard error may be closed; then there is nowhere else to report.
         let _ = std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes());
         self.say_stuck(&waits);
     }
@@ -69,7 +70,7 @@ impl<T: Transport, L: Level> Engine<T, L> {
     }
 }
 
-/// The wait for something that is no message.
+/// A wait for something other than a message.
 fn event(peer: Option<u32>) -> Waiting {
     Waiting {
         kind: WaitKind::Event,
@@ -81,8 +82,8 @@ fn event(peer: Option<u32>) -> Waiting {
 }
 
 impl Proto {
-    /// What a wait is for: the request it names, or whichever of the active ones ends first. Never
-    /// empty.
+    /// What a wait is for: the request that it names, or else all active ones, any of which may end
+    /// it. Never empty.
     fn waits(&self, target: Target) -> Vec<Waiting> {
         let named = match target {
             Target::Request(request) => Some(request.index()),
@@ -99,14 +100,14 @@ impl Proto {
         }
         let mut list: Vec<_> = all().filter_map(|(_, e)| self.waiting_of(e)).collect();
         if list.is_empty() || named.is_some() {
-            // An active message has no request; a request of another crate's does not say whom it
-            // needs.
+            // An active message has no request, and a request of another crate does not say which
+            // peer it needs.
             list.push(event(None));
         }
         list
     }
 
-    /// The wait of a probe, which is for a message like that of a receive.
+    /// The wait of a probe: for a message, as a receive waits for one.
     fn probing(&self, pattern: &Pattern) -> Waiting {
         let process = |local| self.process_of(pattern.context, local);
         Waiting {

@@ -6,14 +6,14 @@ use crate::transport::Header;
 
 /// Changes packets that arrive: bits of the header, bits of the payload, or its length.
 ///
-/// What a peer with broken memory, another version or bad intentions would send. The engine must
-/// survive all of it; it may declare the peer failed, deliver wrong bytes or an error, and nothing
-/// worse.
+/// Such packets are what a peer with broken memory, another version or bad intentions would send.
+/// The engine must survive all of them: it may declare the peer failed, or deliver wrong bytes or
+/// an error, but nothing worse.
 #[derive(Clone, Debug)]
 pub struct Corrupt {
     random: Random,
     one_in: u64,
-    /// Packets that pass unharmed first.
+    /// Packets that pass unharmed at first.
     spared: u64,
 }
 

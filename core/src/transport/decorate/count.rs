@@ -1,4 +1,4 @@
-//! Counts what passes.
+//! Counts packets and bytes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::hook::{Arrival, Hook};
 use crate::transport::{Header, PacketKind, Sent};
 
-/// How much passed.
+/// How many packets and bytes have passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Packets handed over.
@@ -47,7 +47,7 @@ impl Counters {
 #[derive(Clone, Debug)]
 pub struct Count(Arc<[Counters; KINDS]>);
 
-/// The numbers of the kinds, and 0 for whatever else a header says.
+/// The numbers of the kinds, and 0 for everything else that a header may contain.
 const KINDS: usize = PacketKind::Bundle as usize + 1;
 
 impl Default for Count {

@@ -15,10 +15,10 @@ use crate::transport::{
 pub struct Decorated<T, H> {
     inner: T,
     hook: H,
-    /// The payload under the hook's eyes, kept to be reused.
+    /// The copy of the payload that the hook sees; kept to be reused.
     scratch: Vec<u8>,
-    /// Whether the hook has refused a packet since the last `arm`: nobody rings when it would not
-    /// any more.
+    /// Whether the hook has refused a packet since the last `arm`: no bell rings when the hook
+    /// would no longer refuse it.
     refused: bool,
     /// Whether the last poll held something back.
     holds_back: bool,
@@ -150,13 +150,13 @@ unsafe impl<T: Transport, H: Hook> Transport for Decorated<T, H> {
         });
         self.holds_back = self.hook.holds_back();
         if self.holds_back {
-            // The bell is rung before the sleep: `Bell` promises that it returns at once then.
+            // The bell rings before the sleep: `Bell` promises that the sleep then returns at once.
             self.inner.bell().ring();
         }
         delivered
     }
 
-    // What follows goes straight through.
+    // The following methods pass straight through.
 
     fn name(&self) -> &'static str {
         self.inner.name()
@@ -236,7 +236,7 @@ unsafe impl<T: Transport, H: Hook> Transport for Decorated<T, H> {
     }
 
     fn has_left(&mut self, peer: u32) -> bool {
-        // What it had sent may be what is held back.
+        // The packets held back may be the last that the peer sent.
         !self.holds_back && self.inner.has_left(peer)
     }
 

@@ -1,15 +1,16 @@
-//! Delivers packets later than they came.
+//! Delivers packets later than they arrive.
 
 use super::hook::Hook;
 use super::random::Random;
 
 /// Lets packets wait for a random number of polls. The packets of a pair stay in order, as the
-/// contract demands; those of different pairs overtake each other much more than they would.
+/// contract demands. Packets of different pairs overtake each other much more than they otherwise
+/// would.
 #[derive(Clone, Debug)]
 pub struct Delay {
     random: Random,
     longest: u64,
-    /// For each peer how often its next packet is still to be turned away.
+    /// For each peer, how often its next packet will still be turned away.
     waits: Vec<u64>,
     held: bool,
 }

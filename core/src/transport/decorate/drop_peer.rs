@@ -11,7 +11,7 @@ pub struct DropPeer {
 }
 
 impl DropPeer {
-    /// `victim` dies once `after` packets of it were delivered here.
+    /// `victim` dies once `after` of its packets have been delivered here.
     #[must_use]
     pub fn new(victim: u32, after: u64) -> Self {
         Self {
@@ -34,7 +34,7 @@ impl Hook for DropPeer {
     }
 
     fn holds_back(&mut self) -> bool {
-        // The rank must poll once more to bring the verdict out.
+        // The rank must poll once more, so that the verdict takes effect.
         self.left == 0 && !self.condemned
     }
 

@@ -6,7 +6,7 @@
 pub struct Random(u64);
 
 impl Random {
-    /// The generator that this seed starts.
+    /// A generator that starts from this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)

@@ -1,23 +1,23 @@
-//! Records what passes.
+//! Records packets.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::hook::{Arrival, Hook};
 use crate::transport::{Header, Sent};
 
-/// Which way a packet went, and what became of it.
+/// The direction of a packet, and its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// Handed over, with this outcome.
+    /// Handed over, with this result.
     Out(Sent),
     /// Delivered.
     In,
 }
 
-/// A packet that passed.
+/// A recorded packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Which way it went.
+    /// Its direction.
     pub direction: Direction,
     /// The other rank.
     pub peer: u32,
@@ -38,7 +38,7 @@ impl Trace {
         Self::default()
     }
 
-    /// Takes what was recorded so far, in the order in which it happened.
+    /// Takes the packets recorded so far, in the order in which they passed.
     #[must_use]
     pub fn take(&self) -> Vec<Record> {
         std::mem::take(&mut *self.records())

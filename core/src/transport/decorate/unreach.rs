@@ -1,13 +1,13 @@
-//! Reports memory out of reach that is not.
+//! Reports memory out of reach that can be reached.
 
 use super::hook::Hook;
 use super::random::Random;
 
-/// Answers [`Pulled::Stream`](crate::transport::Pulled::Stream) to pulls and pushes, at random and
+/// Answers [`Pulled::Stream`](crate::transport::Pulled::Stream) to pulls and pushes at random, and
 /// so also in the middle of a message.
 ///
-/// Long ones always go through: a message that is pulled while its sender is busy elsewhere could
-/// not be streamed.
+/// Long pulls and pushes always go through: a message that is pulled while its sender is busy
+/// elsewhere could not be streamed.
 #[derive(Clone, Debug)]
 pub struct Unreach {
     random: Random,
@@ -16,7 +16,7 @@ pub struct Unreach {
 }
 
 impl Unreach {
-    /// Refuses one in `one_in`, on average, of those that are shorter than `below` bytes.
+    /// Refuses, on average, one in `one_in` of those that are shorter than `below` bytes.
     ///
     /// # Panics
     /// If `one_in` is zero.

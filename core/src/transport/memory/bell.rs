@@ -1,4 +1,4 @@
-//! What wakes a sleeping rank.
+//! A bell that wakes a sleeping rank.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -25,7 +25,7 @@ impl Bell for MemoryBell {
 
     fn sleep(&self, seen: u32, limit: Option<Duration>) {
         let word = self.word();
-        // A poisoned word is still a word; the guard goes either way.
+        // A poisoned lock does no harm: any value of the word is valid.
         match limit {
             Some(limit) => drop(
                 self.rung

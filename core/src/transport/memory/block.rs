@@ -9,7 +9,7 @@ pub(super) struct Block {
     pub(super) ptr: NonNull<u8>,
     /// Bytes allocated; at least one page.
     pub(super) len: usize,
-    /// Bytes asked for.
+    /// Bytes that were requested.
     pub(super) asked: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What the ranks of a memory network share.
+//! The state that the ranks of a memory network share.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32};
@@ -9,7 +9,7 @@ use super::bell::MemoryBell;
 use super::block::Block;
 use crate::transport::Header;
 
-/// What the ranks share.
+/// The shared part of a network.
 #[derive(Debug)]
 pub(super) struct Network {
     pub(super) size: u32,
@@ -18,10 +18,10 @@ pub(super) struct Network {
     pub(super) bells: Box<[Arc<MemoryBell>]>,
     /// Which ranks are inside the library: a hint, so Relaxed throughout.
     pub(super) present: Box<[AtomicBool]>,
-    /// One more than the processor on which each has last waited; 0 for none.
+    /// For each rank, one more than the processor on which it last waited; 0 for none.
     pub(super) processors: Box<[AtomicU32]>,
-    /// Number of ranks that failed: says when to look into the state, which the mutex orders, so
-    /// Relaxed is enough.
+    /// Number of ranks that failed. It only says when to look at the state, which the mutex orders,
+    /// so Relaxed is enough.
     pub(super) failures: AtomicU32,
 }
 
@@ -31,15 +31,15 @@ pub(super) struct State {
     pub(super) queues: Vec<Queue>,
     /// Offer words, by rank.
     pub(super) offers: Vec<Vec<Word>>,
-    /// Ranks that are about to sleep or asleep.
+    /// Ranks that are asleep, or about to be.
     pub(super) armed: Vec<bool>,
     /// Why a rank is held to be dead.
     pub(super) failed: Vec<Option<String>>,
     /// Ranks that were dropped.
     pub(super) left: Vec<bool>,
-    /// What can be pulled, by owner and number.
+    /// Exposed memory, by owner and number.
     pub(super) exposed: HashMap<(u32, u64), Span>,
-    /// What remote operations reach, by owner and number.
+    /// Registered memory, by owner and number.
     pub(super) registered: HashMap<(u32, u64), Span>,
     /// Memory that peers reach directly, by owner and number.
     pub(super) direct: HashMap<(u32, u64), Block>,
@@ -50,7 +50,7 @@ pub(super) struct State {
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     pub(super) packets: VecDeque<(Header, Vec<u8>)>,
-    /// Buffers of packets that were delivered, so that a pair in its stride allocates nothing.
+    /// Buffers of delivered packets, so that a pair in steady state allocates nothing.
     pub(super) spare: Vec<Vec<u8>>,
 }
 
@@ -84,7 +84,7 @@ impl State {
         self.numbers
     }
 
-    /// Whether a rank takes nothing any more.
+    /// Whether a rank accepts nothing any more.
     pub(super) fn is_gone(&self, rank: u32) -> bool {
         self.failed[rank as usize].is_some() || self.left[rank as usize]
     }
@@ -109,7 +109,7 @@ impl Network {
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        // No statement under the lock can panic half-way through a change.
+        // No code under the lock can panic half-way through a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -125,5 +125,6 @@ pub(super) struct Span {
     pub(super) len: usize,
 }
 
-// SAFETY: a description; `pull` and `begin` argue each access, and no access depends on the thread.
+// SAFETY: a description; `pull` and `begin` justify each access, and no access depends on the
+// thread.
 unsafe impl Send for Span {}

@@ -1,4 +1,4 @@
-//! Remote operations: done at once, under the network's lock; their ends are told by the next poll.
+//! Remote operations: done at once, under the network's lock; the next poll reports their ends.
 
 use std::collections::VecDeque;
 
@@ -9,15 +9,15 @@ use crate::transport::{Begun, Bell, Remote, Sink, Token, TransportCaps};
 
 /// Operations that a rank may have under way: few, so that every engine sees a full network.
 const UNDER_WAY: usize = 8;
-/// Bytes that one operation takes at most: the engine has to cut what is longer.
+/// Most bytes that one operation accepts, so that the engine has to cut longer ones.
 const PIECE: usize = 64 << 10;
 
-/// The ends of a rank's operations that it has not been told of.
+/// The ends of a rank's operations that have not been reported to it yet.
 #[derive(Debug, Default)]
 pub(super) struct Ends(VecDeque<(u32, Option<u64>)>);
 
 impl Ends {
-    /// Tells of them. Returns how many there were.
+    /// Reports them, and returns how many there were.
     pub(super) fn tell<S: Sink>(&mut self, sink: &mut S) -> usize {
         let count = self.0.len();
         for (id, outcome) in self.0.drain(..) {
