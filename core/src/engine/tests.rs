@@ -1,5 +1,5 @@
 //! What the conformance suite cannot see from outside: an engine against a peer that sends
-//! anything.
+//! arbitrary packets.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ fn engine() -> Engine<Scripted, Single> {
     engine_with(None)
 }
 
-/// An engine whose peer has failed before, or not.
+/// An engine whose peer may have failed before it started.
 fn engine_with(failed: Option<&str>) -> Engine<Scripted, Single> {
     let transport = Scripted {
         failed: failed.map(str::to_owned),
@@ -49,12 +49,12 @@ fn arrives<L: Level>(engine: &Engine<Scripted, L>, header: Header, bytes: &[u8])
         .push_back((1, header, bytes.to_vec()));
 }
 
-/// A rank with one operation of every sort under way: two sends on offer, a synchronous one that
-/// was sent, receives with and without wildcards, a get that was asked for.
+/// A rank with one operation of every kind under way: two sends on offer, a synchronous send whose
+/// message has left, and receives with and without wildcards.
 struct Busy {
     engine: Engine<Scripted, Single>,
     requests: Vec<Request>,
-    // Kept alive for the operations; the engine goes first.
+    // Kept alive for the operations; the engine is dropped first.
     _buffers: Vec<Vec<u8>>,
 }
 
@@ -119,7 +119,7 @@ fn what_is_attached_to_a_complete_request_may_still_fail_it() {
     assert_eq!(again.unwrap_err().kind(), ErrorKind::InvalidRequest);
 }
 
-/// Any header: half of the time with values that mean something to a busy engine.
+/// Any header; half of the time with values that mean something to a busy engine.
 fn headers(cookies: Vec<u32>) -> impl Strategy<Value = Header> {
     let word = |near: Vec<u32>| prop_oneof![any::<u32>(), prop::sample::select(near)];
     let small = || prop_oneof![any::<u8>(), 0_u8..13];
@@ -144,7 +144,7 @@ fn headers(cookies: Vec<u32>) -> impl Strategy<Value = Header> {
 }
 
 fn payloads(cookies: Vec<u32>) -> impl Strategy<Value = Vec<u8>> {
-    // Bodies that look like those of offers and takes, and any bytes.
+    // Bodies that look like those of offers and takes, and arbitrary bytes.
     let body = (prop::sample::select(cookies), 0_u64..3000, 0_u64..3000).prop_map(|(a, b, c)| {
         let mut bytes = u64::from(a).to_le_bytes().to_vec();
         bytes.extend(b.to_le_bytes());
@@ -159,7 +159,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
     /// Whatever arrives, the engine neither panics nor writes outside of a buffer, and every
-    /// request stays one that can be asked about, cancelled and given up.
+    /// request can still be queried, cancelled and given up.
     #[test]
     fn any_packets_are_survived(
         packets in {
@@ -179,7 +179,7 @@ proptest! {
         for &request in &busy.requests {
             busy.engine.cancel(request).unwrap();
             let outcome = busy.engine.test(request);
-            // With the peer declared dead nothing is left waiting.
+            // Once the peer is declared dead, no request is left waiting.
             prop_assert!(!failed || !matches!(outcome, Ok(None)));
         }
         prop_assert!(busy._buffers.iter().all(|buffer| buffer.len() == 2000));
@@ -256,7 +256,7 @@ fn a_message_in_pieces_fails_with_its_sender() {
     let first = crate::transport::PacketKind::First;
     arrives(&busy.engine, piece(first, 5, 90), &[1; 40]);
     busy.engine.device_check(Check::NonBlocking).unwrap();
-    // It is matched, so it cannot be taken back.
+    // The receive is matched, so it cannot be cancelled any more.
     busy.engine.cancel(busy.requests[3]).unwrap();
     assert!(busy.engine.test(busy.requests[3]).unwrap().is_none());
     busy.engine.state.lock().transport.failed = Some("it fell over".to_owned());
@@ -268,7 +268,7 @@ fn a_message_in_pieces_fails_with_its_sender() {
     assert_eq!(busy._buffers[3][39..41], [1, 7], "what had come is there");
 }
 
-/// What the dead have sent is delivered, but a part of a message binds no receive.
+/// What the dead have sent is delivered, but a partial message binds no receive.
 #[test]
 fn a_message_that_breaks_off_behind_a_death_binds_no_receive() {
     use crate::transport::PacketKind::{First, Next};
@@ -291,7 +291,7 @@ fn a_message_that_breaks_off_behind_a_death_binds_no_receive() {
         // SAFETY: the buffers outlive the engine's use of them: both requests end below.
         unsafe { engine.irecv_contig(&any(tag), buf.as_mut_ptr(), 100) }.unwrap()
     };
-    // Told of the death once; then receives from any source wait for the living.
+    // Receives from any source are told of the death once; later ones wait for the living.
     let mut told = [0_u8; 8];
     // SAFETY: as above.
     let first = unsafe { engine.irecv_contig(&any(1), told.as_mut_ptr(), 8) }.unwrap();
@@ -313,7 +313,7 @@ fn a_message_that_breaks_off_behind_a_death_binds_no_receive() {
     assert!(engine.test(cut).unwrap().expect("taken back").cancelled);
 }
 
-/// What was decided before the peer said hold is decided again if nothing has left.
+/// The form chosen before the peer said hold is chosen again if nothing has left.
 #[test]
 fn what_has_not_begun_is_held() {
     let engine = engine();
@@ -346,8 +346,8 @@ fn what_has_not_begun_is_held() {
     );
 }
 
-/// Where receivers cannot read, nobody is asked; and the length up to which that holds follows the
-/// packet size.
+/// If receivers cannot read messages in place, they are not asked; the length up to which that
+/// holds follows the packet size.
 #[test]
 fn the_packet_size_governs_blocking_sends() {
     use crate::transport::PacketKind::{Eager, First, Next, Offer};
@@ -435,8 +435,8 @@ fn a_taken_offer_streams_what_was_asked_for() {
     );
 }
 
-/// A peer that takes packets as fast as they leave never makes the transport full again; what
-/// waited leaves in turns all the same, so that the peer's word to hold is heard between them.
+/// A peer that takes packets as fast as they leave never makes the transport full again. The
+/// waiting sends leave in turns all the same, so that the peer's hold is heard between them.
 #[test]
 fn queued_sends_hear_that_they_are_to_hold() {
     const MANY: usize = 1000;
@@ -474,8 +474,8 @@ fn queued_sends_hear_that_they_are_to_hold() {
     assert_eq!(of_kind(crate::transport::PacketKind::Offer), MANY - eager);
 }
 
-/// What a transport sends at once holds where nothing is set; what is set makes that less, never
-/// more.
+/// If nothing is set, the transport's eager limit holds; a setting may lower it, but never raise
+/// it.
 #[test]
 fn where_nothing_is_set_the_transport_says_what_is_eager() {
     for (set, eager) in [(None, 512), (Some("100"), 100), (Some("16k"), 512)] {

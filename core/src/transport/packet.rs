@@ -406,8 +406,8 @@ pub unsafe fn copy_short(from: *const u8, to: *mut u8, len: usize) {
 mod tests {
     use super::*;
 
-    /// Copies of a payload that is to be taken, as a whole and behind a part, and what is left of
-    /// its lines.
+    /// Copies of a payload that is marked to be taken, from its beginning and from the middle, and
+    /// what is left of its lines.
     #[test]
     fn what_is_to_be_taken_is_whole_and_taken_once_it_is_copied() {
         let sent: Vec<u8> = (0..3000_u32).map(|at| at as u8 | 1).collect();
@@ -427,7 +427,7 @@ mod tests {
             } else {
                 rest.take();
             }
-            // What fits a line is not worth taking.
+            // A rest that fits into a line is not worth taking.
             let lines = if rest.len() > LINE {
                 rest.len().div_ceil(LINE)
             } else {
@@ -438,8 +438,8 @@ mod tests {
         }
     }
 
-    /// Marked or not, the bytes and their number are the same, whole, behind a part, and before
-    /// one.
+    /// With and without the mark, the bytes and their number are the same: of the whole payload, of
+    /// its end and of its beginning.
     #[test]
     fn what_is_copied_by_words_is_whole() {
         let sent: Vec<u8> = (0..3000_u32).map(|at| (at / 7) as u8).collect();

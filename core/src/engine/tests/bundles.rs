@@ -12,7 +12,7 @@ const AT_ONCE: usize = 16;
 /// Longest bundle.
 const BUNDLE: usize = 1000;
 
-/// What is sent: as many bytes as its tag says, of that value.
+/// The data of the messages: message `tag` takes its bytes from entry `tag`, all of that value.
 static BYTES: [[u8; 200]; 256] = {
     let mut bytes = [[0; 200]; 256];
     let mut at = 0;
@@ -41,7 +41,7 @@ fn start(engine: &Engine<Scripted, Single>, mode: SendMode, tag: u32, len: usize
     unsafe { engine.isend_contig(&to, BYTES[tag as usize].as_ptr(), len) }.expect("a send")
 }
 
-/// A burst of so many sends with the tags from 0 on; each has as many bytes.
+/// A burst of sends with these tags; each has as many bytes as its tag says.
 fn burst(engine: &Engine<Scripted, Single>, tags: std::ops::Range<u32>) -> Vec<Request> {
     tags.map(|tag| start(engine, SendMode::Standard, tag, tag as usize))
         .collect()
@@ -57,7 +57,7 @@ fn progress(engine: &Engine<Scripted, Single>) {
     engine.state.lock().progress();
 }
 
-/// Takes all messages from a rank that have arrived; their tags, in order.
+/// Receives all messages from rank 0 that have arrived; returns their tags, in order.
 fn receive_all(engine: &Engine<Scripted, Single>) -> Vec<u32> {
     let mut tags = Vec::new();
     let from = Pattern {
@@ -117,7 +117,8 @@ fn whoever_makes_progress_in_between_has_no_burst() {
     assert_eq!(kinds(&engine), [PacketKind::Eager; 3 * AT_ONCE]);
 }
 
-/// A rank that only sends sends bundles all the same, and no message waits behind more than 64.
+/// A rank that does nothing but send still sends bundles, and no message waits for more than 64
+/// others.
 #[test]
 fn a_burst_without_an_end_leaves_as_it_goes() {
     let engine = bundling();
@@ -130,7 +131,8 @@ fn a_burst_without_an_end_leaves_as_it_goes() {
     assert!(kinds(&engine).len() < 80, "{:?}", kinds(&engine));
 }
 
-/// Equal headers are there once, others each time; a bundle that is full is followed by the next.
+/// Equal headers are sent once, different ones each time; a full bundle is followed by the next
+/// one.
 #[test]
 fn messages_of_all_lengths_and_headers_come_as_they_were() {
     let engine = bundling();
@@ -208,8 +210,8 @@ fn a_bundle_that_finds_no_room_is_tried_again() {
     assert_eq!(delivered(&engine), (0..30).collect::<Vec<_>>());
 }
 
-/// A thread that starts a burst may make no progress for long; one that sleeps makes it, and is
-/// woken for that.
+/// A thread that starts a burst may make no progress for long. A sleeping thread makes it instead,
+/// and is woken for that.
 #[test]
 fn who_sleeps_is_woken_for_what_waits() {
     for (burst, rings) in [(AT_ONCE, 0), (AT_ONCE + 1, 1), (AT_ONCE + 9, 1)] {
@@ -238,7 +240,7 @@ fn who_sleeps_is_woken_for_what_waits() {
     }
 }
 
-/// A peer that has no memory for early messages is told of each.
+/// A peer that has no memory for unexpected messages gets an offer for each message.
 #[test]
 fn who_holds_gets_no_bundle() {
     let engine = bundling();
@@ -303,7 +305,8 @@ fn who_wants_none_has_none() {
     assert_eq!(kinds(&engine), [PacketKind::Eager; 30]);
 }
 
-/// Whatever a peer sends as a bundle: what it says first is believed, and that it was none is said.
+/// If a peer sends something invalid as a bundle, the valid messages at its front are delivered,
+/// and the misbehaviour is reported.
 #[test]
 fn bundles_that_are_none_are_misbehaviour() {
     let sender = bundling();

@@ -1,4 +1,4 @@
-//! A peer that takes no packets any more, and of which nobody says that it is dead.
+//! A peer that accepts no more packets, although nothing says that it is dead.
 
 use super::*;
 use crate::device::HandlerId;
@@ -7,7 +7,7 @@ use crate::engine::one_sided::{one_sided, prefix, step};
 use crate::transport::PacketKind;
 use crate::transport::packet::flags;
 
-/// A send that is refused for good, of a short message or of a long one, and a receive from the
+/// A send, of a short message or of a long one, that is refused for good, and a receive from the
 /// same peer.
 fn refused(len: usize) -> (Engine<Scripted, Single>, [Request; 2]) {
     static BYTES: [u8; 4096] = [7; 4096];
@@ -37,7 +37,7 @@ fn is_over(engine: &Engine<Scripted, Single>, request: Request) -> bool {
     !matches!(engine.peek(request), Ok(None))
 }
 
-/// The transport may have lent memory for what is under way with it, and says so when that is over.
+/// The transport may have lent memory for operations with the peer, and says so when that is over.
 #[test]
 fn nothing_ends_before_the_transport_says_why() {
     for len in [8, 4096] {
@@ -53,7 +53,7 @@ fn nothing_ends_before_the_transport_says_why() {
     }
 }
 
-/// What it had sent is delivered.
+/// What the peer had sent before is delivered.
 #[test]
 fn nothing_ends_before_its_packets_are_here() {
     let (engine, [receive, send]) = refused(8);
@@ -72,8 +72,8 @@ fn nothing_ends_before_its_packets_are_here() {
     assert_eq!(error.kind(), ErrorKind::PeerFailed);
 }
 
-/// Others that never stop keep nobody from hearing of it: after so many polls what it had sent is
-/// here.
+/// Other ranks that never stop sending do not hide the loss: after enough polls everything that the
+/// peer had sent is here.
 #[test]
 fn who_is_gone_is_noticed_while_others_send() {
     let (engine, requests) = refused(8);
@@ -96,7 +96,7 @@ fn who_is_gone_is_noticed_while_others_send() {
     }
 }
 
-/// A rank whose peer takes nothing any more, and for a reason.
+/// A rank whose peer accepts no more packets, and whose transport gives a reason.
 fn lonely() -> Engine<Scripted, Single> {
     let engine = engine();
     progress(&engine);
@@ -105,7 +105,7 @@ fn lonely() -> Engine<Scripted, Single> {
     engine
 }
 
-/// An answer that it does not take is nothing that this rank waits for.
+/// If the peer does not accept an answer, nothing of this rank waits for it.
 #[test]
 fn answers_that_nobody_takes_end_nothing() {
     let answer = |kind: PacketKind, flags| Header {
@@ -145,7 +145,7 @@ fn answers_that_nobody_takes_end_nothing() {
     }
 }
 
-/// Nor is what it wanted to read of this rank.
+/// Nor does anything wait for data that the peer wanted to read from this rank.
 #[test]
 fn a_get_that_nobody_waits_for_any_more_ends_nothing() {
     let engine = lonely();
@@ -157,7 +157,7 @@ fn a_get_that_nobody_waits_for_any_more_ends_nothing() {
     assert!(state.proto.failed.is_empty() && state.proto.streams.is_empty());
 }
 
-/// It has not left, so it takes no credit, which nobody would give back.
+/// A message that has not left uses up no credit, which nobody would give back.
 #[test]
 fn an_active_message_that_nobody_takes_is_not_sent() {
     let engine = lonely();
@@ -181,7 +181,7 @@ fn an_active_message_that_nobody_takes_is_not_sent() {
     assert_eq!(error.kind(), ErrorKind::PeerFailed, "{error}");
 }
 
-/// An engine that waits as a setting says, and whose peer has left in good order.
+/// An engine with this waiting mode, whose peer has left in good order.
 fn left_alone(wait: &str) -> Engine<Scripted, Single> {
     let (settings, wrong) = Settings::inspect([("PORTOLAN_WAIT", wait)]);
     assert!(wrong.is_empty(), "{wrong:?}");
@@ -222,7 +222,8 @@ fn assert_left<R: std::fmt::Debug>(outcome: crate::Result<R>) {
     assert!(text.contains("world rank 1 has left the job; "), "{text}");
 }
 
-/// Nobody says so: waits find out, however they wait, once what it had sent is here.
+/// Nothing announces the departure: waits find out, however they wait, once everything that the
+/// peer had sent is here.
 #[test]
 fn waits_for_who_has_left_end() {
     for wait in ["auto", "spin", "yield", "park"] {
@@ -239,13 +240,13 @@ fn waits_for_who_has_left_end() {
         let engine = left_alone(wait);
         let to = SendArgs::new(ProcId::new(1), 3, 0, 0);
         assert_left(engine.send_contig(&to.mode(SendMode::Synchronous), &[7; 8]));
-        // From then on it is known.
+        // From then on the departure is known.
         assert_left(engine.send_contig(&to, &[7; 8]));
         assert_left(engine.recv_contig(&from(Some(1)), &mut bytes));
     }
 }
 
-/// Others may send.
+/// Other ranks may still send.
 #[test]
 fn who_has_left_ends_no_receive_from_any_source() {
     let engine = left_alone("park");
@@ -266,7 +267,7 @@ fn who_has_left_ends_no_receive_from_any_source() {
     }
 }
 
-/// What was sent to it counts as sent, and nobody says that it was handled.
+/// Messages to such a peer count as sent, but no report says that they were handled.
 #[test]
 fn active_messages_to_who_has_left_end() {
     let engine = left_alone("park");
@@ -277,8 +278,8 @@ fn active_messages_to_who_has_left_end() {
     assert_left(last.clone());
 }
 
-/// Of several who store into this rank's memory, one may be done and gone; of one alone nothing
-/// more comes.
+/// Of several ranks that store into this rank's memory, one may be done and have left. If only one
+/// could store, nothing more comes after it has left.
 #[test]
 fn waits_for_stores_end_where_only_one_could_store() {
     let engine = left_alone("park");

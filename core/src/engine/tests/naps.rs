@@ -1,4 +1,5 @@
-//! Sleeps of a rank that waits for room: not every transport rings when it has some again.
+//! Sleeps of a rank that waits for room: not every transport rings its bell when there is some
+//! again.
 
 use super::*;
 use crate::device::HandlerId;
@@ -58,7 +59,7 @@ fn an_active_message_that_waits_for_room() {
 fn a_put_that_waits_for_room() {
     sleeps_until_there_is_room(|engine| {
         let bytes = [7_u8; 100];
-        // As the peer's would be: where it lies is the peer's affair.
+        // A key of this rank serves as one of the peer's: only the owner of a region interprets it.
         let key = engine.alloc_region(bytes.len()).expect("a region").key;
         // SAFETY: as many bytes are readable until this returns.
         let put = unsafe { engine.put(ProcId::new(1), &key, 0, bytes.as_ptr(), bytes.len()) };

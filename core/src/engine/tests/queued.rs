@@ -7,8 +7,8 @@ use crate::transport::PacketKind;
 
 const WAITING: u32 = 5;
 
-/// An engine whose transport is full, and sends with the tags from 0 on that wait for room; the
-/// first as it found none, the others behind it.
+/// An engine whose transport is full, and sends with the tags from 0 on that wait for room: the
+/// first because it found none, the others behind it.
 fn crowded(byte: &u8) -> (Engine<Scripted, Single>, Vec<Request>) {
     let engine = engine();
     engine.state.lock().transport.full = true;
@@ -63,7 +63,7 @@ fn what_waits_can_be_cancelled_and_does_not_leave() {
     assert_eq!(left(&engine), [0, 3, 4]);
 }
 
-/// What has changed while a send waited is heeded when it leaves.
+/// Changes made while a send waited are respected when it leaves.
 #[test]
 fn what_may_not_leave_unasked_any_more_is_announced() {
     let byte = 7;
@@ -101,7 +101,7 @@ fn what_waits_says_for_what_and_fails_with_its_receiver() {
     assert_eq!(left(&engine), []);
 }
 
-/// A slot that held one operation says of the next one only what that one's status is.
+/// A slot reports only the status of its current operation, not that of an earlier one.
 #[test]
 fn a_slot_of_a_send_that_waited_serves_a_receive() {
     let byte = 7;

@@ -1,40 +1,40 @@
-//! A transport whose peer is a script, and a bell behind which nobody sleeps.
+//! A transport whose peer is a script, and a bell on which no thread really sleeps.
 
 use super::*;
 
-/// A transport whose peer is a script: the test hands in packets, and sees what was sent.
+/// A transport whose peer is a script: the test hands in packets, and sees what the engine sends.
 pub(super) struct Scripted {
     pub(super) arriving: VecDeque<(u32, Header, Vec<u8>)>,
     pub(super) sent: Vec<Header>,
-    /// What was behind these headers.
+    /// The payloads behind these headers.
     pub(super) payloads: Vec<Vec<u8>>,
     pub(super) failed: Option<String>,
-    /// The peer takes nothing any more, and why, once the transport says it, which counts as no
-    /// failure.
+    /// Whether the peer accepts no more packets, and why, once the transport gives a reason. This
+    /// does not count as a failure.
     pub(super) gone: bool,
     pub(super) why_gone: Option<String>,
-    /// It has left in good order.
+    /// Whether the peer has left in good order.
     pub(super) left: bool,
-    /// Something comes with every poll, without an end.
+    /// A packet that arrives with every poll, without end.
     pub(super) busy: Option<(u32, Header)>,
     pub(super) ranks: u32,
     pub(super) full: bool,
-    /// So many more packets find no room.
+    /// This many further packets find no room.
     pub(super) refuses: u32,
-    /// Whether a poll that brings something makes room.
+    /// Whether a poll that delivers something makes room.
     pub(super) drains: bool,
     /// Packets that found no room.
     pub(super) refused: usize,
-    /// Lengths that were pulled; `None` where nothing can be.
+    /// Lengths that were pulled; `None` if nothing can be pulled.
     pub(super) pulled: Option<Vec<usize>>,
     pub(super) pulls: Pulls,
-    /// Who is absent whatever that says.
+    /// Peers that are absent, whatever `pulls` says.
     pub(super) absent: Vec<u32>,
-    /// Whoever waits for a message in a call sleeps there.
+    /// Whether a peer that waits for a message in a call sleeps there.
     pub(super) sleeps: bool,
     /// Whether long messages are exposed.
     pub(super) exposes: bool,
-    /// How often any peer has looked in passing, and this rank.
+    /// How often any peer has looked in passing, and how often this rank has.
     pub(super) looks: u32,
     pub(super) looked: u32,
     pub(super) bell: Arc<NoBell>,
@@ -42,11 +42,11 @@ pub(super) struct Scripted {
     pub(super) bundle: usize,
     /// Whether a rank may sleep.
     pub(super) has_bell: bool,
-    /// Whether the bell is said to ring when there is room again.
+    /// Whether the transport claims that its bell rings when there is room again.
     pub(super) rings_for_room: bool,
 }
 
-/// A bell behind which nobody sleeps.
+/// A bell on which no thread really sleeps.
 #[derive(Default)]
 pub(super) struct NoBell {
     pub(super) word: AtomicU32,
@@ -211,7 +211,7 @@ impl Scripted {
     }
 }
 
-/// One with nothing particular about it.
+/// A script without any peculiarity.
 pub(super) fn scripted() -> Scripted {
     Scripted {
         arriving: VecDeque::new(),

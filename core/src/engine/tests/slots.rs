@@ -1,4 +1,4 @@
-//! The last slots of requests, and messages that go unasked.
+//! The last free request slots, and messages that go unasked.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,13 +14,13 @@ use crate::level::{Single, StateLock};
 use crate::request::State as Stage;
 use crate::{Adi, ErrorKind, ProcId, Request, SendArgs};
 
-/// What a hook holds; over when it says so.
+/// A request that a hook holds; it is over when the hook says so.
 struct Held;
 
 impl Upper for Held {}
 
-/// An engine of which all slots but one are taken, with a hook that takes one more in the next
-/// poll.
+/// An engine all of whose slots but one are taken, with a hook that tries to take one more in the
+/// next poll.
 fn nearly_exhausted() -> (Engine<Scripted, Single>, Arc<AtomicU32>) {
     let engine = engine();
     let mut state = engine.state.lock();
@@ -40,11 +40,11 @@ fn nearly_exhausted() -> (Engine<Scripted, Single>, Arc<AtomicU32>) {
     (engine, refused)
 }
 
-/// A message that has left has its request: a hook that runs in the poll that is due with it finds
-/// no slot.
+/// A message that has left has its request: a hook that runs in the poll that is then due finds no
+/// free slot.
 #[test]
 fn what_has_left_is_not_refused() {
-    // What goes in one packet, and what goes in pieces as one of a window.
+    // A message in one packet, and one in pieces as part of a window.
     for (len, window, packets) in [(8, 0, 1), (1000, 3, 2)] {
         let (engine, refused) = nearly_exhausted();
         let to = SendArgs::new(ProcId::new(1), 3, 0, 5);
@@ -66,8 +66,8 @@ fn what_has_left_is_not_refused() {
     }
 }
 
-/// Messages that find no room have not gone, and what was learnt of their receiver is not used up
-/// by them.
+/// Messages that find no room do not count as sent, so they do not use up what was learnt about
+/// their receiver.
 #[test]
 fn what_finds_no_room_spends_nothing() {
     for waited in [true, false] {

@@ -11,7 +11,7 @@ use crate::transport::packet::flags;
 use crate::transport::{Header, PacketKind, Pulls};
 use crate::{Adi, ProcId, Request};
 
-/// What a receiver says that takes bytes of an offer.
+/// A `Take`, by which a receiver asks for bytes of an offer.
 fn take(cookie: u32, until: u64) -> (Header, [u8; 24]) {
     let mut body = [0_u8; 24];
     body[..4].copy_from_slice(&77_u32.to_le_bytes());
@@ -24,7 +24,7 @@ fn take(cookie: u32, until: u64) -> (Header, [u8; 24]) {
     (header, body)
 }
 
-/// An offer of so many bytes that may be pulled.
+/// An offer of `len` bytes that may be pulled.
 fn offer(tag: u32, len: usize) -> (Header, [u8; 48]) {
     let mut body = [0; 48];
     body[..8].copy_from_slice(&(len as u64).to_le_bytes());
@@ -35,7 +35,7 @@ fn offer(tag: u32, len: usize) -> (Header, [u8; 48]) {
     (header, body)
 }
 
-/// A rank that can pull, with a receive of a long message and many of short ones.
+/// A rank that can pull, with `count` receives into the same buffer.
 fn pulling(buffer: &mut [u8], count: u32) -> (Engine<Scripted, Single>, Vec<Request>) {
     let mut transport = scripted();
     transport.pulled = Some(Vec::new());
@@ -47,13 +47,13 @@ fn pulling(buffer: &mut [u8], count: u32) -> (Engine<Scripted, Single>, Vec<Requ
         tag: Some(tag),
     };
     let (at, len) = (buffer.as_mut_ptr(), buffer.len());
-    // SAFETY: the buffer outlives the engine in the tests below; nobody looks at what overlaps.
+    // SAFETY: the buffer outlives the engine in the tests below; nobody reads the overlapping data.
     let receive = |tag| unsafe { engine.irecv_contig(&from(tag), at, len) }.unwrap();
     let requests = (0..count).map(receive).collect();
     (engine, requests)
 }
 
-/// Whoever offers again as soon as it has been served keeps nobody from being served.
+/// A sender that offers again as soon as it has been served does not keep others from being served.
 #[test]
 fn new_offers_do_not_overtake_what_is_being_pulled() {
     let mut buffer = vec![0; 3 << 20];
@@ -68,7 +68,7 @@ fn new_offers_do_not_overtake_what_is_being_pulled() {
     assert_eq!(pulled[..4], [1 << 20, 1 << 20, 1 << 20, 5000]);
 }
 
-/// Two messages of 512 KiB from a sender that is absent, of which streams are known to be the best.
+/// Two messages of 512 KiB from an absent sender, for which streams are known to be the best way.
 fn from_an_absent_sender(buffer: &mut [u8]) -> (Engine<Scripted, Single>, Vec<Request>) {
     let (engine, requests) = pulling(buffer, 2);
     {
@@ -87,7 +87,7 @@ fn from_an_absent_sender(buffer: &mut [u8]) -> (Engine<Scripted, Single>, Vec<Re
     (engine, requests)
 }
 
-/// Whoever announces a window and begins to listen then has little of it pulled.
+/// If a sender announces a window and only then begins to listen, little of it is pulled.
 #[test]
 fn what_is_pulled_from_an_absent_sender_is_streamed_when_it_is_back() {
     let mut buffer = vec![0; 512 << 10];
@@ -104,8 +104,9 @@ fn what_is_pulled_from_an_absent_sender_is_streamed_when_it_is_back() {
     assert!(pulled <= 256 << 10, "{pulled} bytes");
 }
 
-/// Nor has whoever looks in passing, as a rank with a collective operation under way does between
-/// parts of a computation; a single look is that of the call that began it.
+/// The same for a sender that looks in passing, as a rank with a collective operation under way
+/// does between parts of a computation. One look alone is that of the call that began the
+/// operation.
 #[test]
 fn what_is_pulled_from_an_absent_sender_is_streamed_when_it_looks_now_and_then() {
     let mut buffer = vec![0; 512 << 10];
@@ -121,13 +122,13 @@ fn what_is_pulled_from_an_absent_sender_is_streamed_when_it_looks_now_and_then()
     let _ = (0..2).map(|_| state.progress()).sum::<usize>();
     let kinds = state.transport.sent.iter().map(|header| header.kind);
     assert!(kinds.eq([PacketKind::Take as u8]));
-    // The second begins, from where its sender's looks are counted anew.
+    // The second message begins; its sender's looks are counted anew from there.
     let turns = [64 << 10, 192 << 10, 64 << 10, 192 << 10];
     let pulled = state.transport.pulled.as_deref().unwrap();
     assert!(turns.starts_with(pulled), "{pulled:?}");
 }
 
-/// A rank says that it looks while it has a long message on offer and a hook is awake.
+/// A rank announces its looks while it has a long message on offer and a hook is awake.
 #[test]
 fn who_has_an_operation_under_way_says_that_it_looks() {
     let mut buffer = vec![0; 512 << 10];
@@ -145,7 +146,8 @@ fn who_has_an_operation_under_way_says_that_it_looks() {
     let hook = engine.register_hook(Box::new(|_| Turn::Idle));
     engine.wake_hook(hook);
     assert_eq!((look(), look()), (1, 2));
-    // What comes the other way is read in few looks meanwhile, whether its sender looks or not.
+    // Meanwhile messages from the other side are read in few turns, whether their sender looks or
+    // not.
     let mut state = engine.state.lock();
     (state.transport.pulls, state.transport.looks) = (Pulls::Absent, 5);
     drop(state);
@@ -156,7 +158,7 @@ fn who_has_an_operation_under_way_says_that_it_looks() {
     assert_eq!(pulled, Some(vec![512 << 10]));
 }
 
-/// Whoever does not come back is served all the same, one message after the other.
+/// A sender that does not come back is served all the same, one message after the other.
 #[test]
 fn what_an_absent_sender_has_announced_is_pulled() {
     let mut buffer = vec![0; 512 << 10];
@@ -168,7 +170,7 @@ fn what_an_absent_sender_has_announced_is_pulled() {
     assert_eq!(engine.state.lock().transport.pulled, Some(turns));
 }
 
-/// Nor do those who offer again and again keep one who sleeps in a call from being served.
+/// Senders that keep offering do not keep one that sleeps in a call from being served.
 #[test]
 fn an_absent_sender_is_served_while_others_go_on_offering() {
     let mut buffer = vec![0; 2 << 20];
@@ -191,7 +193,7 @@ fn an_absent_sender_is_served_while_others_go_on_offering() {
     state.progress();
 }
 
-/// Who is back is served in the step in which that is seen, whoever else is still absent.
+/// A sender that is back is served in the step that notices it, whichever others are still absent.
 #[test]
 fn who_is_back_is_not_behind_who_is_not() {
     let mut buffer = vec![0; 8 << 20];
@@ -218,7 +220,7 @@ fn who_is_back_is_not_behind_who_is_not() {
     assert_eq!(state.transport.pulled.as_ref().map(Vec::len), Some(2));
 }
 
-/// A receive that finds its message announced does not put off the next one's copy.
+/// A receive that finds its message already announced does not put off the next receive's copy.
 #[test]
 fn receives_that_find_offers_pull_at_once() {
     let mut buffer = vec![0; 5000];
@@ -242,7 +244,7 @@ fn receives_that_find_offers_pull_at_once() {
     }
 }
 
-/// Behind a window of offers a sender may say what this rank's own messages wait for.
+/// Behind a window of offers, a sender may send what this rank's own messages wait for.
 #[test]
 fn all_offers_that_are_there_are_matched_in_one_step() {
     let busy = busy();
@@ -264,7 +266,7 @@ fn all_offers_that_are_there_are_matched_in_one_step() {
     assert_eq!(count(PacketKind::Data), 4);
 }
 
-/// What a stream has found to be full is full for the next one, too.
+/// If one stream finds no room, the next stream to the same peer is not tried.
 #[test]
 fn streams_behind_one_without_room_are_not_tried() {
     let busy = busy();
@@ -289,9 +291,9 @@ fn streams_behind_one_without_room_are_not_tried() {
     }
 }
 
-/// A rank amid windows of messages of middle length to the next two, who have streamed such ones
-/// and whose memory is full until this rank takes what has come. `both` says whether long ones have
-/// come before, `posted` whether a receive waits.
+/// A rank amid windows of messages of middle length to two peers. The peers have taken such
+/// messages as streams before, and their memory is full until this rank takes in what has arrived.
+/// `both`: long messages have come from them before. `posted`: a receive is waiting.
 fn amid_windows(buffer: &mut [u8], both: bool, posted: bool) -> Engine<Scripted, Single> {
     let (engine, _) = pulling(buffer, u32::from(posted));
     let mut state = engine.state.lock();
@@ -312,22 +314,23 @@ fn amid_windows(buffer: &mut [u8], both: bool, posted: bool) -> Engine<Scripted,
     engine
 }
 
-/// Starts the next message while the memory of the receiver is full. Returns what has left.
+/// Starts the next message while the receiver's memory is full. Returns the kinds of the packets
+/// that have left.
 fn into_full_memory(engine: &Engine<Scripted, Single>, peer: u32) -> Vec<u8> {
     engine.state.lock().transport.full = true;
     let to = SendArgs::new(ProcId::new(peer), 3, 0, 5);
     let bytes = [1_u8; 1000];
-    // SAFETY: what is announced is not asked for: nobody reads the bytes later.
+    // SAFETY: an announced message is never requested here, so nobody reads the bytes later.
     unsafe { engine.isend_contig(&to, bytes.as_ptr(), bytes.len()) }.unwrap();
     let sent = std::mem::take(&mut engine.state.lock().transport.sent);
     sent.iter().map(|header| header.kind).collect()
 }
 
-/// Twice as long as others are.
+/// The packets of a message of two pieces: in windows, pieces are twice as long as elsewhere.
 const PIECES: [u8; 2] = [PacketKind::First as u8, PacketKind::Next as u8];
 
-/// Whoever finds no room in a window that goes both ways takes what has come, as the other does; if
-/// receives wait for it.
+/// A rank that finds no room in a window that goes both ways takes in what has arrived, as the
+/// other rank does, provided that receives wait for it.
 #[test]
 fn windows_both_ways_make_room_for_each_other() {
     let cases = [
@@ -343,20 +346,20 @@ fn windows_both_ways_make_room_for_each_other() {
     }
 }
 
-/// A look for room to one peer ends the windows to the others no more than that to this one.
+/// A search for room to one peer ends neither the windows to other peers nor the one to this peer.
 #[test]
 fn windows_to_two_peers_go_on_behind_looks_for_room() {
     let mut buffer = vec![0; 8];
     let engine = amid_windows(&mut buffer, true, true);
     for (tag, peer) in [1, 2, 1, 2].into_iter().enumerate() {
-        // None for which the receive waits.
+        // Messages that the waiting receive does not match.
         arrives(&engine, piece(PacketKind::Eager, 7 + tag as u32, 0), &[7]);
         assert_eq!(into_full_memory(&engine, peer), PIECES, "{tag}");
     }
 }
 
-/// A call that looks for room asks for what is announced and may be streamed, and neither pulls nor
-/// lets hooks run.
+/// A call that searches for room asks for announced messages that may be streamed, but neither
+/// pulls nor lets hooks run.
 #[test]
 fn looks_for_room_copy_nothing_but_packets() {
     for (pulls, asks) in [(Pulls::Whole, false), (Pulls::Never, true)] {
@@ -368,7 +371,7 @@ fn looks_for_room_copy_nothing_but_packets() {
             state.proto.exposed = 1;
             state.transport.pulls = pulls;
         }
-        // The receive of the offer is not the last one.
+        // The receive for the offer is not the last one.
         let from = Pattern {
             context: 3,
             source: Some(1),

@@ -216,7 +216,8 @@ fn affinity(_of: Of) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// Cores of all with `allowed`, of a thread, its process and its parent.
+    /// The cores that all ranks share: `allowed` for this thread, and the numbers of cores of the
+    /// thread, its process and its parent.
     fn shared(allowed: usize, [thread, process, parent]: [usize; 3], first_thread: bool) -> usize {
         Seen {
             allowed,
@@ -233,17 +234,17 @@ mod tests {
         assert_eq!(shared(8, [8, 8, 8], true), 8);
         // A quota of two cores.
         assert_eq!(shared(2, [8, 8, 8], true), 2);
-        // A process that a launcher has bound to a core, beside others.
+        // A process that a launcher has bound to one core, like other processes to others.
         assert_eq!(shared(1, [1, 1, 8], true), 8);
         // `taskset -c 0` around a job of threads: all of them have that core.
         assert_eq!(shared(1, [1, 1, 8], false), 1);
-        // A rank that is a thread, bound to a core of the process's.
+        // A rank that is a thread and is bound to one of its process's cores.
         assert_eq!(shared(1, [1, 4, 8], false), 4);
         // A process that was given two cores of eight, and its threads.
         assert_eq!(shared(2, [2, 2, 8], true), 2);
     }
 
-    /// Of the cores of each rank, whether the first is crowded.
+    /// Whether the first rank is crowded, given the cores of each rank.
     fn crowded(ranks: &[u64], quota: Option<usize>) -> bool {
         let set = |&bits: &u64| {
             let mut words = [0; CoreSet::WORDS];
@@ -257,7 +258,7 @@ mod tests {
 
     #[test]
     fn ranks_are_crowded_where_their_cores_are_too_few() {
-        // Each with a core of its own; the second core is another's.
+        // Each rank has a core of its own.
         assert!(!crowded(&[0b01, 0b10], None));
         // Both on one core, while the other is idle.
         assert!(crowded(&[0b01, 0b01], None));
@@ -266,14 +267,14 @@ mod tests {
         // Bound nowhere.
         assert!(!crowded(&[0b11, 0b11], None));
         assert!(crowded(&[0b11, 0b11, 0b11], None));
-        // One that goes everywhere has no core that is not another's, and takes from those that are
-        // bound.
+        // A rank that may run everywhere has no core to itself, and takes time from the ranks that
+        // are bound.
         assert!(crowded(&[0b11, 0b01, 0b10], None));
         assert!(crowded(&[0b01, 0b11, 0b10], None));
-        // A chain of sets that overlap, with a core each, and with one too few.
+        // Chains of overlapping sets: with a core for each rank, and with one core too few.
         assert!(!crowded(&[0b0011, 0b0110, 0b1100], None));
         assert!(crowded(&[0b0001, 0b0011, 0b0110, 0b0100], None));
-        // Room for all of them, but less time than cores.
+        // Enough cores for all of them, but a quota that is less.
         assert!(crowded(&[0b1111, 0b1111, 0b1111], Some(2)));
         assert!(!crowded(&[0b1111, 0b1111], Some(2)));
     }

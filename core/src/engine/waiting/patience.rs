@@ -173,7 +173,7 @@ impl Proto {
     }
 }
 
-// Where the system tells where a thread runs.
+// Only where the system tells on which processor a thread runs.
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
@@ -205,7 +205,7 @@ mod tests {
         }
     }
 
-    /// A receive that nothing comes for.
+    /// A receive for which no message comes.
     fn receive(engine: &Engine<Memory, Single>, source: Option<u32>, byte: &mut u8) -> Target {
         // SAFETY: the byte outlives the engine, and nobody else uses it.
         let request = unsafe { engine.irecv_contig(&from(source), byte, 1) };
@@ -252,7 +252,7 @@ mod tests {
         let mut byte = 0;
         let [zero, one] = ranks();
         let this = receive(&zero, Some(1), &mut byte);
-        // The system may move the thread between the two: not every time.
+        // The system may move the thread between the two calls, but not every time.
         let beside = (0..1000).any(|_| {
             let here = cores::current().expect("a processor");
             one.state.lock().transport.note_processor(here);
@@ -275,7 +275,7 @@ mod tests {
             });
             zero.patience.polls()
         };
-        // Looks, beside the one before the first poll and the one with it.
+        // Number of looks. One is made before the first poll, and one with it.
         assert_eq!(wait(1), LEAST, "it was there");
         assert_eq!(wait(2), LEAST, "it was there");
         assert_eq!(wait(3), 2 * LEAST);
@@ -307,7 +307,7 @@ mod tests {
         };
         assert_eq!(asked(false, STREAK), 16);
         assert_eq!(asked(false, 10 * STREAK), 10, "one in sixteen");
-        // The next that is asked about is for one elsewhere: then all are.
+        // The next wait asked about is for a peer elsewhere: from then on all waits are asked about.
         assert_eq!(asked(true, STREAK), 1);
         assert_eq!(asked(true, 100), 100);
         assert_eq!(asked(false, 5), 5);

@@ -28,7 +28,7 @@ fn send<T: Transport>(rank: &mut T, to: u32, number: u32) -> Sent {
     unsafe { rank.send_short(to, &header, bytes.as_ptr(), 4) }
 }
 
-/// `n` ranks under a hook each.
+/// `n` ranks, each under a hook.
 fn ranks<H: Hook>(n: u32, hook: impl Fn(u32) -> H) -> Vec<Decorated<Memory, H>> {
     let ranks = memory::network(n).into_iter();
     ranks

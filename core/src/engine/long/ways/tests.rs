@@ -1,8 +1,8 @@
-//! What is chosen when costs are known.
+//! The choice of a way when the costs are known.
 
 use super::*;
 
-/// The ways that so many transfers take when a way costs what `cost` says.
+/// How often each way is taken in `count` transfers, if a way costs what `cost` says.
 fn run(class: &mut Class, count: usize, cost: impl Fn(Way) -> u64) -> [usize; 3] {
     let mut taken = [0; 3];
     for _ in 0..count {
@@ -39,7 +39,7 @@ fn what_is_far_worse_is_tried_with_few() {
         sender.way = way;
         assert_eq!(sender.probe(), probe);
     }
-    // It has become better: that is found, and then measured as others are.
+    // The way has become better: that is noticed, and it is then measured like the others.
     sender.classes[class].learn(Way::Split, 50, FEW);
     sender.classes[class].learn(Way::Split, 50, FEW);
     assert_eq!(sender.probe(), PROBE);
@@ -49,11 +49,11 @@ fn what_is_far_worse_is_tried_with_few() {
 fn a_change_is_noticed() {
     let mut class = Class::NEW;
     run(&mut class, 100, |way| 100 + 100 * way as u64);
-    // The best one becomes the worst: a few messages.
+    // The best way becomes the worst: only a few transfers still take it.
     let worse = |way| if way == Way::Stream { 1000 } else { 200 };
     let taken = run(&mut class, 100, worse);
     assert!(taken[Way::Stream as usize] < 15, "{taken:?}");
-    // Another one becomes better: the next try, at the latest after `LAST_RETRY`.
+    // Another way becomes better: the next trial finds out, after `LAST_RETRY` at the latest.
     let better = |way| if way == Way::Split { 10 } else { 200 };
     let taken = run(&mut class, 4 * LAST_RETRY as usize, better);
     assert!(taken[Way::Split as usize] > 1000, "{taken:?}");
@@ -64,7 +64,7 @@ fn what_would_go_unasked_is_priced_as_that() {
     let cost = |way| [300, 200, 400][way as usize];
     for (unasked, best) in [(240, Way::Pull), (160, Way::Stream)] {
         let mut class = Class::NEW;
-        // The first one is a cold one.
+        // The first copy finds cold memory.
         class.would_cost(10_000);
         (0..10).for_each(|_| class.would_cost(unasked));
         let taken = run(&mut class, 1000, cost);
@@ -83,14 +83,14 @@ fn the_first_transfers_of_a_length_do_not_decide() {
         ..Class::NEW
     };
     let mut class = believed;
-    // One after the other, and the first one finds cold memory.
+    // Transfers one after the other, of which the first finds cold memory.
     for cost in [900, 300, 19, 19, 19, 19, 19, 19] {
         assert_eq!(class.choose(|_| true), (Way::Split, true));
         class.tried(Way::Split, cost, 1, PROBE);
     }
     assert_eq!(class.cost[Way::Split as usize], 19);
     assert_eq!(class.choose(|_| true), (Way::Split, false));
-    // A window's transfers are measured together.
+    // The transfers of a window are measured together.
     let mut class = believed;
     class.tried(Way::Split, 300, PROBE, PROBE);
     assert_eq!(class.choose(|_| true), (Way::Stream, true));
@@ -192,7 +192,7 @@ fn lengths_have_classes() {
     assert_eq!(class_of(usize::MAX, true), CLASSES - 1);
 }
 
-/// The ways of so many transfers of 64 KiB, one after the other.
+/// The ways of `count` transfers of 64 KiB, one after the other.
 fn taken(ways: &mut Ways, count: u32, both: bool) -> Vec<Way> {
     let mut one = || {
         let way = ways.begin(3, 1 << 16, both, 0, |_| true);
@@ -210,12 +210,12 @@ fn where_messages_go_both_ways_one_leads() {
     assert_eq!(first, [Way::Pull; PROBE as usize]);
     ways.led(3, Way::Split);
     assert_eq!(taken(&mut ways, 1, true), [Way::Split], "at once");
-    // Of one that takes nothing any more, nothing is known.
+    // The way of a peer that takes no more messages is forgotten.
     ways.led(3, Way::Pull);
     let all = taken(&mut ways, LED + 1, true);
     assert_eq!(all[LED as usize - 1], Way::Pull);
     assert_eq!(all[LED as usize], Way::Stream, "the first that is tried");
-    // What goes only one way is not led, nor what cannot go that way.
+    // Messages that go only one way are not led, nor are those that cannot go that way.
     let mut ways = Ways::default();
     ways.led(3, Way::Pull);
     assert_eq!(taken(&mut ways, 1, false), [Way::Stream]);
@@ -254,6 +254,6 @@ fn between_windows_messages_go_both_ways_still() {
     ways.given(3, 1 << 16);
     ways.led(3, Way::Pull);
     assert_eq!(taken(&mut ways, 1, false), [Way::Pull]);
-    // Nothing has been taken since that began.
+    // Nothing has been taken since that period began.
     assert_eq!(taken(&mut ways, 1, false), [Way::Stream]);
 }

@@ -1,4 +1,4 @@
-//! Two engines, stepped by one thread: what goes by the network, and what becomes of freed memory.
+//! Two engines, stepped by one thread: operations by the network, and what becomes of freed memory.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ fn all() -> TransportCaps {
     TransportCaps::REMOTE | TransportCaps::ATOMICS
 }
 
-/// Steps both until the first rank's request is over; how it ended.
+/// Steps both ranks until the first rank's request is over; returns how it ended.
 fn over(ranks: &[Rank; 2], request: Request) -> Result<(), ErrorKind> {
     for _ in 0..10_000 {
         ranks[1].device_check(Check::NonBlocking).unwrap();
@@ -78,7 +78,7 @@ fn the_network_moves_what_it_can_and_cuts_what_is_long() {
     let bytes: Vec<u8> = (0..1_u32 << 20).map(|n| (n / 3) as u8).collect();
     assert_eq!(put(&ranks, &region.key, &bytes), Ok(()));
     assert!(bytes_of(&region) == bytes);
-    // The reference network takes 64 KiB at once.
+    // The reference network accepts 64 KiB at once.
     assert_eq!(done_by_network(&ranks[0]), 16);
 
     let fetched = Cell::new(0_u64);
@@ -119,8 +119,8 @@ fn without_registered_memory_everything_goes_by_packets() {
     );
 }
 
-/// One MiB of which the network takes half, as much as may be under way, before it is lost to the
-/// first rank. No death is told of then.
+/// A transfer of 1 MiB. The network does half of it, which is as much as may be under way, before
+/// the first rank loses it. No death is reported with that.
 #[test]
 fn what_the_network_does_no_more_goes_on_by_packets() {
     const LEN: usize = 1 << 20;
@@ -144,7 +144,7 @@ fn what_the_network_does_no_more_goes_on_by_packets() {
         {
             let mut state = ranks[0].state.lock();
             state.transport.lose(all());
-            // Before the ends of the parts that have begun are told.
+            // Before the ends of the parts that have begun are reported.
             state.advance_remotes();
         }
         assert_eq!(over(&ranks, request.unwrap()), Ok(()));
@@ -157,7 +157,7 @@ fn what_the_network_does_no_more_goes_on_by_packets() {
             bytes_of(&region) == bytes
         });
         assert_eq!(done_by_network(&ranks[0]), 9);
-        // Nothing begins there any more.
+        // No more operations begin there.
         assert_eq!(put(&ranks, key, &[9; 8]), Ok(()));
         assert_eq!(done_by_network(&ranks[0]), 9);
         let other = ranks[0].alloc_region(64).unwrap();
@@ -172,8 +172,8 @@ fn what_the_network_does_no_more_goes_on_by_packets() {
     }
 }
 
-/// The owner's atomic operations of which some wait until the network has room, and find that there
-/// is none.
+/// Atomic operations of the owner. Some of them wait until the network has room, and then find that
+/// the owner has lost the network.
 #[test]
 fn an_owner_without_a_network_does_its_atomics_by_itself() {
     let ranks = two(all());
@@ -204,7 +204,7 @@ fn an_owner_without_a_network_does_its_atomics_by_itself() {
     assert_eq!(done_by_network(&ranks[1]), 8);
 }
 
-/// A thread that is parked looks again when the epoch has moved, and only then.
+/// A parked thread checks again when the epoch has moved, and only then.
 #[test]
 fn the_epoch_moves_when_a_peer_has_died() {
     let ranks = two(TransportCaps::empty());
@@ -275,7 +275,7 @@ fn a_region_is_forgotten_after_what_is_under_way_there() {
     // SAFETY: the bytes outlive the operation.
     let under_way = unsafe { ranks[0].put(ProcId::new(1), &region.key, 0, bytes.as_ptr(), 8) };
     let under_way = under_way.unwrap();
-    // The owner's word is here before the end of the operation is.
+    // The owner's message is here before the end of the operation.
     let parts = KeyParts::of(&region.key);
     let head = prefix(&KeyParts::named((parts.index, parts.generation)), 0, 0, 0);
     let partings = || ranks[0].state.lock().proto.remotes.partings.len();
@@ -304,7 +304,7 @@ fn a_region_is_forgotten_after_what_is_under_way_there() {
 
 #[test]
 fn nothing_is_kept_of_regions_that_are_gone() {
-    // Memory that the transport does not take is reached by packets.
+    // Memory that the transport does not register is reached by packets.
     let ranks = two(all());
     let known = || ranks[0].state.lock().proto.remotes.known.len();
     let region = ranks[1].alloc_region(64).unwrap();
@@ -373,7 +373,7 @@ fn the_length_of_a_key_of_this_rank_itself_is_not_believed() {
     assert_eq!(bytes_of(&region), [7; 64]);
 }
 
-/// Starts to put what a device has that the network serves.
+/// Starts a put from accelerator memory that the network serves.
 fn start_put(ranks: &[Rank; 2], region: &Region, fake: &Arc<Fake>) -> Request {
     let data = Driven::new(DrivenBuf {
         driver: fake.clone(),
@@ -410,7 +410,7 @@ fn a_driver_that_fails_puts_nothing() {
     let region = ranks[1].alloc_region(64).unwrap();
     let parts = KeyParts::of(&region.key);
     {
-        // Goes by packets, from a copy.
+        // This goes by packets, from a copy.
         let mut state = ranks[1].state.lock();
         state.proto.regions.unregister(parts.index);
     }
