@@ -1,6 +1,6 @@
 //! Devices that forward their calls to another device: the trait's methods, listed once.
 
-/// What the signatures of [`Device`](super::Device) name, in one place for the macro.
+/// The types that the signatures of [`Device`](super::Device) name, in one place for the macro.
 #[doc(hidden)]
 pub mod named {
     pub use std::path::Path;

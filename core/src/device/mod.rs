@@ -83,7 +83,7 @@ pub unsafe trait Device {
     fn end(&self) -> Result<()>;
 
     /// Ends the whole job (`MPID_Abort`): prints `message` (a default text if there is none) and
-    /// who called (`facility`), hands `code` to the environment and does not return.
+    /// the caller (`facility`), hands `code` to the environment and does not return.
     fn abort(&self, code: i32, facility: Option<&str>, message: Option<&str>) -> !;
 
     /// Tells the device of a new communicator (`MPID_CommInit`), before its first message. All of

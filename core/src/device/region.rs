@@ -52,16 +52,16 @@ pub enum AtomicOp {
     Swap(u64),
     /// Writes `new` if the value is `expected`.
     CompareSwap {
-        /// The value wanted.
+        /// The value that must be there.
         expected: u64,
-        /// What to write then.
+        /// The value to write in that case.
         new: u64,
     },
     /// Writes the bits of `value` under `mask` (the T3E's masked swap).
     MaskedSwap {
-        /// Which bits to write.
+        /// The bits to write.
         mask: u64,
-        /// What to write there.
+        /// The value to take them from.
         value: u64,
     },
     /// Adds, wrapping around.

@@ -1,4 +1,4 @@
-//! The boundary below the engine: what only moves bytes between ranks.
+//! The boundary below the engine: transports, which only move bytes between ranks.
 //!
 //! A backend author reads this folder and no other. [`Transport`] is modelled on shared memory:
 //! peers, a short and a bulk way to hand a packet over, a poll that feeds packets to a [`Sink`],

@@ -119,8 +119,8 @@ fn say(text: &str) {
             events: libc::POLLOUT,
             revents: 0,
         };
-        // SAFETY: one descriptor, as said, which lives until the call returns. What a pipe says it
-        // has room for is at least `PIPE_BUF` bytes.
+        // SAFETY: the call gets one entry, as stated, which lives until it returns. (A pipe that
+        // reports room has room for at least `PIPE_BUF` bytes.)
         let ready = unsafe { libc::poll(&raw mut stderr, 1, READ_WITHIN) };
         if ready == 0 || std::io::Write::write_all(&mut std::io::stderr(), part).is_err() {
             return;

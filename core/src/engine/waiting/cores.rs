@@ -94,7 +94,7 @@ impl CoreSet {
 /// Where the ranks of a node may run.
 struct Placement {
     own: CoreSet,
-    /// Each set once, with the number of ranks that have it.
+    /// Each distinct set, with the number of ranks that have it.
     sets: Vec<(CoreSet, usize)>,
 }
 

@@ -112,8 +112,7 @@ impl<T: Transport> State<T> {
     #[inline]
     pub(in crate::engine) fn nudge(&mut self, peer: u32) {
         if peer == self.proto.me {
-            // Another thread of this rank announces its sleep under the lock, so no barrier is
-            // needed.
+            // Another thread of this rank announces its sleep under the lock, which is held here.
             self.proto.shared.wake();
         } else if (peer as usize) < self.proto.peers.len() {
             self.transport.nudge(peer);

@@ -307,7 +307,7 @@ mod tests {
         };
         assert_eq!(asked(false, STREAK), 16);
         assert_eq!(asked(false, 10 * STREAK), 10, "one in sixteen");
-        // The next wait asked about is for a peer elsewhere: from then on all waits are asked about.
+        // The next wait asked about is for a peer elsewhere: from then on all are asked about.
         assert_eq!(asked(true, STREAK), 1);
         assert_eq!(asked(true, 100), 100);
         assert_eq!(asked(false, 5), 5);
