@@ -1,7 +1,7 @@
-//! Asking for a line of memory before it is needed.
+//! Prefetching a cache line before it is needed.
 
-/// Asks for the line of `ptr` for reading, so that a load that comes a little later does not wait
-/// for it. A hint: nothing is read, whatever the address.
+/// Prefetches the cache line of `ptr` for reading, so that a load shortly afterwards does not
+/// stall. This is only a hint: it has no effect on memory, whatever the address.
 #[inline(always)]
 pub fn prefetch<T>(ptr: *const T) {
     #[cfg(target_arch = "x86_64")]

@@ -1,30 +1,30 @@
-//! The one way in which a buffer is described below the facade.
+//! How buffers are described everywhere below the facade.
 
 use portolan_datatype::{Layout, Signature};
 
-/// What kind of memory a buffer is in.
+/// The kind of memory that a buffer is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum MemoryKind {
     /// Memory that the processor loads and stores.
     #[default]
     Host,
-    /// Memory of a CUDA device.
+    /// Memory of a CUDA accelerator.
     Cuda,
-    /// Memory of a ROCm device.
+    /// Memory of a ROCm accelerator.
     Rocm,
-    /// Memory of a Level Zero device.
+    /// Memory of a Level Zero accelerator.
     LevelZero,
-    /// Memory of an AWS Neuron device.
+    /// Memory of an AWS Neuron accelerator.
     Neuron,
-    /// Memory of a Habana device, by `SynapseAI`.
+    /// Memory of a Habana accelerator, used through `SynapseAI`.
     SynapseAi,
 }
 
-/// Contiguous bytes of one primitive type (or of bytes): the arguments `buf, len` of the paper's
-/// contiguous routines, and the signature that its receiver is compared with.
+/// Contiguous bytes of one primitive type (or of plain bytes): the arguments `buf, len` of the
+/// paper's contiguous routines, and the signature that is compared between sender and receiver.
 ///
-/// Used for sending, when the bytes are only read, and for receiving. Mixed types go through
+/// Used both for sending, where the bytes are only read, and for receiving. Mixed types go through
 /// [`TypedBuf`] even where they have no gaps, because their signature depends on the length.
 #[derive(Clone, Copy, Debug)]
 pub struct ContigBuf {
@@ -68,19 +68,19 @@ impl ContigBuf {
 /// routines.
 #[derive(Clone, Copy, Debug)]
 pub struct TypedBuf<'a> {
-    /// Address that displacements count from; may be null if the layout's displacements are
-    /// absolute addresses.
+    /// The address that displacements are relative to. May be null if the layout's displacements
+    /// are absolute addresses.
     pub ptr: *mut u8,
     /// Number of items.
     pub count: usize,
-    /// What one item is.
+    /// The layout of one item.
     pub layout: &'a Layout,
     /// Where the memory is.
     pub memory: MemoryKind,
 }
 
-// Descriptions travel with requests; who touches the memory, and when, is the contract of the
-// unsafe entries that take them.
+// Descriptions travel with requests. When the memory may be accessed, and by what, is the contract
+// of the unsafe routines that take them.
 // SAFETY: the type is a description; every access through it is unsafe and argued where it happens.
 unsafe impl Send for ContigBuf {}
 // SAFETY: as above; a shared description gives no safe access to the memory.

@@ -1,5 +1,5 @@
-//! The one error type of the device layer: what went wrong, on which rank, on which device, and
-//! what to try, with a [`kind`](Error::kind) a program can match.
+//! The one error type of the device layer: what went wrong, on which rank and device, and what to
+//! try. A program can match on its [`kind`](Error::kind).
 
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::status::Status;
 
-/// The reason for which nothing can be had of a rank that has left in good order.
+/// Why an operation on a peer that has left the job in good order fails.
 pub(crate) const LEFT: &str = "it has left the job";
 
 /// A result of the device layer.
@@ -17,10 +17,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// The names follow MPI's error classes where there is one.
 ///
-/// Under the crate `portolan` a rank that was given an error of any kind but
+/// With the crate `portolan`, a rank that was given an error of any kind but
 /// [`Aborted`](Self::Aborted), [`Finalized`](Self::Finalized), [`MayBlock`](Self::MayBlock) and
-/// [`PeerFailed`](Self::PeerFailed), and that ends without saying how, counts as failed: `World`
-/// has the rule.
+/// [`PeerFailed`](Self::PeerFailed), and that then ends without saying how, counts as failed.
+/// `World` documents the rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -32,7 +32,7 @@ pub enum ErrorKind {
     Exhausted,
     /// The device has been ended.
     Finalized,
-    /// An argument that has no kind of its own is wrong (`MPI_ERR_ARG`).
+    /// An argument is wrong in a way that has no kind of its own (`MPI_ERR_ARG`).
     #[doc(alias = "MPI_ERR_ARG")]
     InvalidArgument,
     /// A buffer is null, too short or not addressable (`MPI_ERR_BUFFER`).
@@ -64,8 +64,8 @@ pub enum ErrorKind {
     Job,
     /// A buffered send cannot be buffered without blocking (`MPIR_ERR_MAY_BLOCK` of the paper).
     MayBlock,
-    /// A peer process has died (`MPIX_ERR_PROC_FAILED`), or has left while something was still
-    /// wanted of it.
+    /// A peer process has died (`MPIX_ERR_PROC_FAILED`), or has left the job while an operation
+    /// still needed it.
     #[doc(alias = "MPIX_ERR_PROC_FAILED")]
     PeerFailed,
     /// A peer sent something that no correct peer sends.
@@ -80,7 +80,7 @@ pub enum ErrorKind {
     Truncated,
     /// The sender's datatype and the receiver's differ.
     TypeMismatch,
-    /// The device does not have the operation; its capabilities say so too.
+    /// The device does not support the operation; its capabilities say so too.
     Unsupported,
     /// The buffer is in memory that the device cannot reach (a GPU's, say).
     UnsupportedMemory,
@@ -167,8 +167,8 @@ impl Error {
         }))
     }
 
-    /// The error of whatever needs a rank that has died, or that has left; `why` says of what, as
-    /// the device does.
+    /// The error of an operation that needs a rank that has died or left. `why` is the reason that
+    /// the device gives.
     #[cold]
     pub fn peer_failed(peer: u32, why: &str) -> Self {
         if why == LEFT {
@@ -197,7 +197,7 @@ impl Error {
         self
     }
 
-    /// Says in front of what happened what it happened to.
+    /// Prefixes the description with the operation or object that it concerns.
     #[must_use]
     pub fn during(mut self, what: impl fmt::Display) -> Self {
         self.0.what = format!("{what}: {}", self.0.what);
@@ -232,8 +232,9 @@ impl Error {
         self
     }
 
-    /// Keeps the error of another kind that this one was made from, for programs:
-    /// [`source`](std::error::Error::source) gives it. What it says, this one is to say, too.
+    /// Keeps the underlying error, so that programs can get it from
+    /// [`source`](std::error::Error::source). The text of this error is expected to include the
+    /// text of `cause`.
     #[must_use]
     pub fn caused_by(mut self, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
         self.0.cause = Some(Arc::new(cause));
@@ -289,15 +290,15 @@ impl fmt::Debug for Error {
 }
 
 impl std::error::Error for Error {
-    /// The error of a part of Portolan that this one was made from: of a setting, a layout, an
-    /// operator, the launcher. Its text is a part of this one's.
+    /// The underlying error, from a part of Portolan: a setting, a layout, an operator or the
+    /// launcher. Its text is part of this error's text.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         let cause = self.0.cause.as_deref()?;
         Some(cause)
     }
 }
 
-// Nothing is changed through a shared error, that of a cause included.
+// A shared error, and a shared cause, give no way to change anything.
 impl UnwindSafe for Error {}
 impl RefUnwindSafe for Error {}
 
@@ -318,7 +319,7 @@ impl From<portolan_datatype::OpError> for Error {
             OpError::InvalidResult { .. } => ErrorKind::InvalidValue,
             _ => ErrorKind::InvalidLayout,
         };
-        // It says itself what to do.
+        // No remedy is added: the text already says what to do.
         Self::new(kind, e.to_string()).caused_by(e)
     }
 }

@@ -1,10 +1,11 @@
-//! What stands between a panic and memory that is still being written.
+//! Protects memory that is still being written from a panic.
 
-/// Ends the process if it is dropped by a panic.
+/// Aborts the process if it is dropped, by a panic, before [`done`](Self::done) is called.
 ///
-/// Held while a borrowed buffer belongs to the device: a panic out of the device (out of a handler
-/// of the program, say) would otherwise end the borrow while the operation goes on. There is
-/// nothing better to do then: without the device nobody can say when the operation is over.
+/// Held while a borrowed buffer belongs to the device. A panic out of the device (out of a handler
+/// of the program, say) would otherwise end the borrow while the operation still uses the buffer.
+/// Aborting is the only safe answer: without the device there is no way to tell when the operation
+/// is over.
 ///
 /// ```
 /// use portolan_core::guard::NoUnwind;
@@ -18,7 +19,7 @@
 pub struct NoUnwind(&'static str);
 
 impl NoUnwind {
-    /// Does something out of which no panic gets; `what` says in what operation.
+    /// Calls `does`; a panic in it ends the process. `what` names the operation in the message.
     #[inline(always)]
     pub fn during<R>(what: &'static str, does: impl FnOnce() -> R) -> R {
         let guard = Self::new(what);
@@ -27,13 +28,14 @@ impl NoUnwind {
         result
     }
 
-    /// From here on a panic ends the process; `what` says in what operation.
+    /// Starts guarding: a panic from here on ends the process. `what` names the operation in the
+    /// message.
     #[inline]
     pub fn new(what: &'static str) -> Self {
         Self(what)
     }
 
-    /// The buffer is the caller's again.
+    /// Stops guarding: the device no longer uses the buffer.
     #[inline]
     pub fn done(self) {
         std::mem::forget(self);
@@ -45,7 +47,7 @@ impl Drop for NoUnwind {
     fn drop(&mut self) {
         use std::io::Write;
 
-        // Nobody is left to tell if standard error is gone.
+        // If standard error is gone, there is nowhere left to report to.
         let _ = writeln!(
             std::io::stderr(),
             "portolan: a panic came out of the device during {} while a buffer was in use; \

@@ -1,8 +1,8 @@
-//! Thread levels: what they cost is decided when a device is made, by type.
+//! Thread levels, chosen by type when a device is made, so that each pays only its own cost.
 //!
-//! [`Single`] pays a flag that catches re-entry; [`Multiple`] pays a mutex, which catches it, too.
-//! A device of level `Single` is not `Sync`, so a program cannot share it between threads by
-//! mistake.
+//! [`Single`] pays for a flag that catches re-entry. [`Multiple`] pays for a mutex, which catches
+//! re-entry too. A device of level `Single` is not `Sync`, so a program cannot share it between
+//! threads by mistake.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ops::{Deref, DerefMut};
@@ -17,17 +17,17 @@ mod sealed {
 
 /// How many threads may use a device (`MPI_THREAD_SINGLE`/`FUNNELED` and `MPI_THREAD_MULTIPLE`).
 pub trait Level: sealed::Sealed + Sized + 'static {
-    /// Whether several threads may call at once.
+    /// Whether several threads may call the device at once.
     const MULTIPLE: bool;
     /// The lock around a channel's state.
     type Lock<S: Send>: StateLock<S>;
 }
 
-/// One thread uses the device.
+/// Only one thread uses the device.
 #[derive(Debug, Clone, Copy)]
 pub enum Single {}
 
-/// Any thread uses the device, at any time.
+/// Any thread may use the device, at any time.
 #[derive(Debug, Clone, Copy)]
 pub enum Multiple {}
 
@@ -44,7 +44,7 @@ impl Level for Multiple {
 /// Exclusive access to a channel's state: the device's side of the paper's thread locks
 /// (`MPID_THREAD_DS_LOCK` and its kin, section 6.3).
 pub trait StateLock<S> {
-    /// Access while it lives.
+    /// Grants access for as long as it lives.
     type Guard<'a>: DerefMut<Target = S>
     where
         Self: 'a;
@@ -56,11 +56,11 @@ pub trait StateLock<S> {
     /// `_LOCK_FREE`).
     ///
     /// # Panics
-    /// When the caller's thread has access already: a handler, a hook or an operator entered the
-    /// device by another way than the context that it was given.
+    /// If the calling thread already has access: a handler, a hook or an operator re-entered the
+    /// device instead of using the context that it was given.
     fn lock(&self) -> Self::Guard<'_>;
 
-    /// Access, unless somebody has it.
+    /// Takes access, unless it is held already.
     fn try_lock(&self) -> Option<Self::Guard<'_>>;
 }
 
@@ -141,16 +141,16 @@ impl<S> Drop for CellGuard<'_, S> {
     }
 }
 
-/// The lock of level [`Multiple`]: a mutex, and who holds it.
+/// The lock of level [`Multiple`]: a mutex, and the thread that holds it.
 ///
 /// Poisoning is ignored: a panic can only come from a handler of a crate above, which runs while
 /// the engine's own state is consistent.
 #[derive(Debug)]
 pub struct MutexLock<S> {
     state: Mutex<S>,
-    /// The thread with access, as [`this_thread`] says; 0 while there is none. Relaxed everywhere:
-    /// a thread looks for its own number, which nobody else stores, and sees its own stores in
-    /// order.
+    /// The thread that has access, as numbered by [`this_thread`]; 0 if there is none. Relaxed
+    /// throughout: a thread only looks for its own number, which no other thread stores, and sees
+    /// its own stores in order.
     holder: AtomicUsize,
 }
 
@@ -169,7 +169,7 @@ impl<S> MutexLock<S> {
         HeldGuard { state, holder }
     }
 
-    /// Waits for access, unless this thread itself has it and would wait for ever.
+    /// Waits for access. Panics if this thread itself holds it, because it would wait for ever.
     #[cold]
     #[inline(never)]
     fn wait(&self) -> HeldGuard<'_, S> {
@@ -180,7 +180,7 @@ impl<S> MutexLock<S> {
     }
 }
 
-/// A number that no other live thread has, and that costs a load.
+/// A number that no other live thread has. Reading it costs a load.
 #[inline]
 fn this_thread() -> usize {
     // SAFETY: it has no preconditions.
@@ -237,7 +237,7 @@ impl<S> DerefMut for HeldGuard<'_, S> {
 impl<S> Drop for HeldGuard<'_, S> {
     #[inline]
     fn drop(&mut self) {
-        // The mutex opens behind this, when the field is dropped.
+        // The mutex is released after this, when the field is dropped.
         self.holder.store(0, Ordering::Relaxed);
     }
 }

@@ -9,19 +9,21 @@
 //! **What it is not.** It names no backend: a third party can write a transport, or a whole device,
 //! in a crate of its own. It has no typed interface: that is the crate `portolan`.
 //!
-//! **Who calls it.** `portolan`, `coll` and `rma` (to come) from above, through `Device`.
-//! Transports from below, in one place only: the sink that they are handed when they are polled.
+//! **Who calls it.** From above: `portolan`, `coll` and `rma` (to come), through `Device`. From
+//! below: transports, in one place only, the sink that they are handed when they are polled.
 //!
 //! **Invariants.**
-//! - Requests are slots `{channel, index, generation}`; no call with a stale one does harm.
-//! - No allocation, no system call and no lock but the level's own on the path of a small message.
-//! - A posted receive is written by its own rank only ([`device::Caps::CANCEL_LOCAL`]), because
-//!   rendezvous is receiver-driven.
-//! - What a peer sends is checked before it is believed; a peer that sends nonsense is declared
+//! - A request is a slot `{channel, index, generation}`. A call with a stale request returns an
+//!   error and does no harm.
+//! - The path of a small message costs no allocation, no system call, and no lock but the thread
+//!   level's own.
+//! - Only a rank itself writes into its posted receives ([`device::Caps::CANCEL_LOCAL`]), because
+//!   the receiver drives a rendezvous.
+//! - Whatever a peer sends is checked before it is believed. A peer that sends nonsense is declared
 //!   failed.
-//! - Nothing is global: several devices live side by side in a process, and one thread can step
-//!   several ranks. Only how much is said on standard error ([`mod@log`]) is the process's, as
-//!   `tracing` is.
+//! - Nothing is global: several devices can live in one process, and one thread can step several
+//!   ranks. The exception is how much is written to standard error ([`mod@log`]). That is set once
+//!   per process, because `tracing` is per process too.
 
 pub mod ahead;
 pub mod buffer;

@@ -1,52 +1,57 @@
-//! Copying out of cache lines that two processors hand to each other.
+//! Copying data out of cache lines that pass back and forth between two processors.
 //!
-//! A line that one processor has written and another has read is in both caches. Before the first
-//! may write it again the other has to give it up, and on some processors that is by far the
-//! dearest step of all: 7 to 9 ns a line on Zen 4, one line behind the other, where reading a line
-//! that was just written takes 1.5. If the reader has written into the line, the line is in one
-//! cache only, and goes back to the first writer for 1.1 to 1.5 ns. So a reader *takes* what it has
-//! read: it stores a byte into each line while that is still at hand, which costs it 0.6 ns.
+//! When one processor has written a cache line and another has read it, both caches hold the line.
+//! Before the first processor can write the line again, the second must give up its copy. On some
+//! processors this is by far the most expensive step: on Zen 4 it takes 7 to 9 ns per line, for one
+//! line after another, whereas reading a line that was just written takes 1.5 ns. If the reader has
+//! also written to the line, however, only the reader's cache holds it, and it returns to the first
+//! writer in 1.1 to 1.5 ns. So the reader *takes* the lines that it has read: it stores a byte into
+//! each one while it is still in its cache, which costs 0.6 ns.
 //!
-//! How lines are copied matters as well. From about 2 KiB on the C library copies by `rep movsb`,
-//! which takes lines for writing without fetching them first, and needs a while before it begins.
-//! Many messages behind each other gain by it; a short one, or one that is alone, is copied sooner
-//! [by words](copy_by_words), on processors where that has been measured.
+//! How lines are copied matters as well. From about 2 KiB on, the C library copies with `rep
+//! movsb`, which takes destination lines for writing without fetching them first, but is slow to
+//! start. That pays off for many messages in a row. A short message, or one on its own, is copied
+//! faster [by words](copy_by_words), on the processors where that has been measured.
 
 use crate::config::{Settings, Switch};
 
-/// Bytes of a line.
+/// Bytes of a cache line.
 pub const LINE: usize = 64;
-/// Bytes that are copied before their lines are taken: few enough to stay in the first cache, and
-/// to be copied by loads and stores rather than by `rep movsb`, which such processors are slow at.
+/// Bytes that are copied before their lines are taken: few enough to stay in the first-level cache,
+/// and to be copied by loads and stores rather than by `rep movsb`, which is slow on the processors
+/// in question.
 const BLOCK: usize = 1 << 10;
 
-/// Longest copy that no C library makes by `rep movsb`.
+/// Longest copy for which no C library uses `rep movsb`.
 const WORDS: usize = 2 << 10;
-/// Longest message that is better copied by loads and stores, and the same of one that is alone.
-/// (Two processes that copy all so: alone, 2.2, 3, 4 and 6 KiB, 0.81, 0.85, 0.84 and 1.24 of the
-/// time; 64 of 2.2, 3 and 4 KiB behind each other move 1.39, 0.76 and 0.53 as much.)
+/// Longest message that is copied faster by loads and stores, in a row of messages and alone.
+/// Measured between two processes that copy everything this way, relative to the C library: a
+/// message alone of 2.2, 3, 4 and 6 KiB takes 0.81, 0.85, 0.84 and 1.24 of the time; 64 messages in
+/// a row of 2.2, 3 and 4 KiB have 1.39, 0.76 and 0.53 of the throughput.
 const LONGEST: usize = 2560;
 const LONGEST_ALONE: usize = 4 << 10;
 
-/// Whether messages on this processor are better copied by words where that is said of their
-/// length: AMD's family 1Ah (of which Zen 5 was measured).
+/// Whether this processor copies messages of certain lengths faster by words: AMD's family 1Ah, of
+/// which Zen 5 was measured. [`is_for_words`] says which lengths.
 #[must_use]
 pub fn better_by_words() -> bool {
     family() == Some(0x1a)
 }
 
-/// Whether a message of `len` bytes is copied sooner [by words](copy_by_words), on a processor
-/// where [some are](better_by_words). `alone` if no other is copied right before or behind it.
+/// Whether a message of `len` bytes is copied faster [by words](copy_by_words), on a processor
+/// where [some are](better_by_words). `alone` means that no other message is copied right before or
+/// after it.
 #[inline]
 #[must_use]
 pub fn is_for_words(len: usize, alone: bool) -> bool {
     len > WORDS && len <= if alone { LONGEST_ALONE } else { LONGEST }
 }
 
-/// Copies `len` bytes by loads and stores, of whatever length.
+/// Copies `len` bytes by loads and stores, however many there are.
 ///
 /// # Safety
-/// `len` bytes at `from` are readable, as many at `to` writable, and the two do not overlap.
+/// `len` bytes at `from` are readable, `len` bytes at `to` are writable, and the two do not
+/// overlap.
 #[inline(never)]
 pub unsafe fn copy_by_words(from: *const u8, to: *mut u8, len: usize) {
     for start in (0..len).step_by(WORDS) {
@@ -56,14 +61,14 @@ pub unsafe fn copy_by_words(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Whether this processor is one on which lines are better taken by who has read them: AMD's Zen 3
-/// and Zen 4 (family 19h).
+/// Whether the reader should take lines on this processor: AMD's Zen 3 and Zen 4 (family 19h).
 #[must_use]
 pub fn better_taken() -> bool {
     family() == Some(0x19)
 }
 
-/// Whether the ranks of a job with these settings take lines: `TAKE_LINES`, or what is better here.
+/// Whether the ranks of a job with these settings take lines: as `TAKE_LINES` says, or whatever is
+/// better on this processor.
 #[must_use]
 pub fn taken(settings: &Settings) -> bool {
     match settings.take_lines() {
@@ -72,13 +77,13 @@ pub fn taken(settings: &Settings) -> bool {
     }
 }
 
-/// The family of a processor of AMD's design.
+/// The family of a processor of AMD's design; `None` for any other.
 #[cfg(not(target_arch = "x86_64"))]
 fn family() -> Option<u32> {
     None
 }
 
-/// The family of a processor of AMD's design.
+/// The family of a processor of AMD's design; `None` for any other.
 #[cfg(target_arch = "x86_64")]
 fn family() -> Option<u32> {
     use std::arch::x86_64::__cpuid;
@@ -92,12 +97,12 @@ fn family() -> Option<u32> {
     matches!(name.as_flattened(), b"AuthenticAMD" | b"HygonGenuine").then_some(family)
 }
 
-/// Copies `len` bytes and takes the lines in which they lay: what is there afterwards is
-/// unspecified.
+/// Copies `len` bytes and takes the lines that they were in. The source's contents are unspecified
+/// afterwards.
 ///
 /// # Safety
-/// `len` bytes at `from` are readable and writable, as many at `to` writable, and the two do not
-/// overlap. Nobody needs what is at `from` any more.
+/// `len` bytes at `from` are readable and writable, `len` bytes at `to` are writable, and the two
+/// do not overlap. The bytes at `from` are no longer needed.
 #[inline]
 pub unsafe fn copy_and_take(from: *mut u8, to: *mut u8, len: usize) {
     for start in (0..len).step_by(BLOCK) {
@@ -111,15 +116,15 @@ pub unsafe fn copy_and_take(from: *mut u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Takes the lines of `len` bytes: a byte of each is overwritten.
+/// Takes the lines of `len` bytes by overwriting a byte in each.
 ///
 /// # Safety
-/// `len` bytes at `at` are writable, and nobody needs them any more.
+/// `len` bytes at `at` are writable and no longer needed.
 #[inline]
 pub unsafe fn take(at: *mut u8, len: usize) {
     for start in (0..len).step_by(LINE) {
-        // SAFETY: the caller's promise. Volatile, or nobody would see a reason to store what nobody
-        // reads.
+        // SAFETY: the caller's promise. The store is volatile because the compiler could otherwise
+        // drop it: nothing reads the value.
         unsafe { at.add(start).write_volatile(0) };
     }
 }
@@ -141,7 +146,7 @@ mod tests {
         ] {
             let sent: Vec<u8> = (0..len).map(|at| (at / 3) as u8).collect();
             let mut copy = vec![0; len + 1];
-            // SAFETY: two vectors of as many bytes and more.
+            // SAFETY: two vectors, each of at least `len` bytes.
             unsafe { copy_by_words(sent.as_ptr(), copy.as_mut_ptr(), len) };
             assert_eq!((&copy[..len], copy[len]), (&sent[..], 0));
         }

@@ -1,12 +1,13 @@
-//! Messages for people: through `tracing`, and to standard error where the program does not listen.
+//! Messages for people: through `tracing`, or to standard error if the program has no subscriber.
 //!
-//! Every message of Portolan is an event of `tracing`, made by [`log!`](crate::log!). A program
-//! with a subscriber of its own gets them there, and nowhere else. Of any other program they go to
-//! standard error, as far as the setting `PORTOLAN_LOG` asks for them, once [`to_stderr`] has been
-//! called. No subscriber is installed for that: the program may install one at any time.
+//! Every message of Portolan is a `tracing` event, made by [`log!`](crate::log!). If the program
+//! has installed a subscriber of its own, messages go to that subscriber and nowhere else.
+//! Otherwise they go to standard error, filtered by the setting `PORTOLAN_LOG`, once [`to_stderr`]
+//! has been called. Portolan does this without installing a global subscriber, so the program can
+//! still install one at any time.
 //!
-//! `tracing` belongs to the process, and so does this: the one thing here that several worlds in a
-//! process share. The most talkative of their settings holds for all.
+//! Like `tracing`, this state belongs to the process: it is the one thing here that several worlds
+//! in a process share. The most verbose of their settings applies to all of them.
 
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
@@ -23,10 +24,10 @@ use tracing::{Dispatch, Event, Level, Metadata, dispatcher};
 
 use crate::config::LogLevel;
 
-/// Says something to people, with the fields of [`tracing::event!`]:
-/// `log!(WARN, rank, peer, "what has happened")`.
+/// Logs a message for people, with the fields of [`tracing::event!`]: `log!(WARN, rank, peer, "what
+/// has happened")`.
 ///
-/// Where nobody listens at this level it costs a load and a comparison.
+/// If no subscriber is interested in this level, it costs a load and a comparison.
 #[macro_export]
 macro_rules! log {
     ($level:ident, $($event:tt)+) => {
@@ -38,16 +39,16 @@ macro_rules! log {
     };
 }
 
-/// What our messages' targets begin with: `portolan`, or `portolan_core` and its kin.
+/// Prefix of the targets of Portolan's own events: `portolan` itself, `portolan_core` and the like.
 const OURS: &str = "portolan";
 
-/// The subscriber that writes to standard error, once somebody has asked for it.
+/// The subscriber that writes to standard error; set by the first [`to_stderr`].
 static LINES: OnceLock<Dispatch> = OnceLock::new();
 
-/// How much of it is written: places in [`LEVELS`].
+/// How verbose [`LINES`] is: an index into [`LEVELS`].
 static TALKATIVE: AtomicUsize = AtomicUsize::new(0);
 
-/// From the most silent to the most talkative.
+/// From silent to the most verbose.
 const LEVELS: [LevelFilter; 6] = [
     LevelFilter::OFF,
     LevelFilter::ERROR,
@@ -57,8 +58,9 @@ const LEVELS: [LevelFilter; 6] = [
     LevelFilter::TRACE,
 ];
 
-/// From now on messages up to this level go to standard error, unless the program has a subscriber
-/// of its own. A call with a more silent level than an earlier one changes nothing.
+/// Sends messages up to this level to standard error from now on, unless the program has a
+/// subscriber of its own. The level only ever rises: a call with a less verbose level than an
+/// earlier call's changes nothing.
 pub fn to_stderr(level: LogLevel) {
     let place = match level {
         LogLevel::Off => return,
@@ -68,14 +70,14 @@ pub fn to_stderr(level: LogLevel) {
         LogLevel::Debug => 4,
         LogLevel::Trace => 5,
     };
-    // Relaxed, here and where it is read: a message at the time of the change is said or not.
+    // Relaxed, here and in the loads: a message logged during the change may go either way.
     if TALKATIVE.fetch_max(place, Ordering::Relaxed) < place {
         LINES.get_or_init(|| Dispatch::new(Lines));
         tracing::callsite::rebuild_interest_cache();
     }
 }
 
-/// Whether anybody in this process listens at this level. For [`log!`](crate::log!).
+/// Whether any subscriber in this process is interested in this level. For [`log!`](crate::log!).
 #[doc(hidden)]
 #[inline(always)]
 #[must_use]
@@ -83,7 +85,8 @@ pub fn is_on(level: Level) -> bool {
     level <= LevelFilter::current()
 }
 
-/// Hands an event to the program's subscriber, or else to ours. For [`log!`](crate::log!).
+/// Hands an event to the program's subscriber, or to Portolan's own if there is none. For
+/// [`log!`](crate::log!).
 #[doc(hidden)]
 #[cold]
 #[inline(never)]
@@ -95,7 +98,8 @@ pub fn say(event: &dyn Fn()) {
     }
 }
 
-/// Writes each message as one line, in one write, so that the lines of several ranks do not mix.
+/// Writes each message as one line, in a single write, so that the lines of several ranks do not
+/// mix.
 struct Lines;
 
 impl Subscriber for Lines {
@@ -109,11 +113,11 @@ impl Subscriber for Lines {
     }
 
     fn event(&self, event: &Event<'_>) {
-        // Without a standard error there is nobody to tell.
+        // If standard error is gone, there is nowhere left to report to.
         let _ = std::io::stderr().write_all(line(event).as_bytes());
     }
 
-    // We have no spans.
+    // Portolan has no spans.
     fn new_span(&self, _: &Attributes<'_>) -> Id {
         Id::from_u64(1)
     }
@@ -127,7 +131,7 @@ impl Subscriber for Lines {
     fn exit(&self, _: &Id) {}
 }
 
-/// An event as people read it: `portolan: rank 3: warning: what has happened (peer=2)`.
+/// Formats an event for people: `portolan: rank 3: warning: what has happened (peer=2)`.
 fn line(event: &Event<'_>) -> String {
     let mut words = Words::default();
     event.record(&mut words);
@@ -151,7 +155,7 @@ fn line(event: &Event<'_>) -> String {
     line
 }
 
-/// What an event says.
+/// The parts of an event.
 #[derive(Default)]
 struct Words {
     rank: Option<u64>,

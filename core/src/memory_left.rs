@@ -1,30 +1,31 @@
-//! How much memory may still be used: the machine's, and that of every control group above us.
+//! How much memory may still be used: the machine's, and that of every control group above this
+//! process.
 //!
-//! Asked before much is allocated, because afterwards it is too late: a control group answers a
-//! page too many with the OOM killer.
+//! Callers ask before they allocate much, because afterwards is too late: a control group reacts to
+//! one page too many with the OOM killer.
 //!
-//! Swap is not counted: memory that ranks write all the time is no use on a disk, and a
-//! group's limit of memory holds whether its pages could be swapped or not.
+//! Swap is not counted. Memory that ranks write all the time is of no use on a disk, and a group's
+//! memory limit holds whether or not its pages could be swapped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// How much is left, and which limit says so.
+/// How much is left, and which limit decides it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// So many bytes.
+    /// Bytes left.
     pub bytes: u64,
-    /// The limit, as its user may look for it.
+    /// The limit, named so that a user can find it.
     pub by: String,
 }
 
-/// What the tightest limit leaves; `None` where none can be read.
+/// The room under the tightest limit; `None` if no limit can be read.
 #[must_use]
 pub fn room() -> Option<Room> {
     room_below(Path::new("/"))
 }
 
-/// The same where the files of the system are below that folder.
+/// [`room`], with the system's files below `root`.
 fn room_below(root: &Path) -> Option<Room> {
     let machine = machine(root);
     let groups = groups(root)
@@ -62,7 +63,7 @@ fn groups(root: &Path) -> Vec<PathBuf> {
         let Some((top, mount)) = mount_of(&mounts, unified) else {
             continue;
         };
-        // Seen from inside a container, the path may lead outside of what is mounted.
+        // Inside a container, the path may lead outside of what is mounted.
         let below = Path::new(path).strip_prefix(&top).unwrap_or(Path::new(""));
         let mount = root.join(mount.strip_prefix("/").unwrap_or(&mount));
         found.extend(below.ancestors().map(|part| mount.join(part)));
@@ -70,7 +71,8 @@ fn groups(root: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Root and mount point of the (memory) control group file system.
+/// Root and mount point of the control group file system (in version 1, that of the memory
+/// controller).
 fn mount_of(mounts: &str, unified: bool) -> Option<(PathBuf, PathBuf)> {
     mounts.lines().find_map(|line| {
         let (place, kind) = line.split_once(" - ")?;
@@ -87,7 +89,7 @@ fn mount_of(mounts: &str, unified: bool) -> Option<(PathBuf, PathBuf)> {
     })
 }
 
-/// What one control group leaves: its limit less its use, caches that can be dropped not counted.
+/// Room left in one control group: its limit less its use, not counting caches that can be dropped.
 fn group(directory: &Path) -> Option<Room> {
     let number = |file: &str| -> Option<u64> {
         fs::read_to_string(directory.join(file))
@@ -238,7 +240,8 @@ mod tests {
             .with(&format!("{group}/memory.swap.max"), "50000000\n")
             .with(&format!("{group}/memory.current"), "2000000\n");
         assert_eq!(room_below(&fake.0).unwrap().bytes, 5_000_000);
-        // More used than allowed, after a limit was lowered: no room, and no underflow.
+        // After a limit was lowered, more may be used than allowed: that is no room, not an
+        // underflow.
         let fake = fake.with(&format!("{group}/memory.current"), "8000000\n");
         assert_eq!(room_below(&fake.0).unwrap().bytes, 0);
     }

@@ -1,4 +1,4 @@
-//! What a completed operation says of itself.
+//! The status of a completed operation.
 
 use portolan_datatype::{Datatype, MsgRep};
 
@@ -6,9 +6,9 @@ use crate::error::ErrorKind;
 
 /// Source, tag, error, byte count and cancellation of a completed operation (`MPI_Status`).
 ///
-/// Source and tag are those of a message that was received or probed. Of anything else (a send, a
-/// collective operation, what was cancelled) they say nothing: [`has_message`](Self::has_message)
-/// tells.
+/// Source and tag are those of the message that was received or probed. For anything else (a send,
+/// a collective operation, a cancelled operation) they are meaningless: check with
+/// [`has_message`](Self::has_message).
 #[doc(alias = "MPI_Status")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -21,15 +21,16 @@ pub struct Status {
     /// Why the operation failed, if it did.
     pub error: Option<ErrorKind>,
     /// Bytes of the message that were delivered, in the packed stream. A truncated receive counts
-    /// what arrived in the buffer; [`sent`](Self::sent) says what was lost.
+    /// only the bytes that fitted into the buffer; [`sent`](Self::sent) is the length of the whole
+    /// message.
     pub bytes: u64,
     /// Bytes of the message as it was sent.
     pub sent: u64,
     /// Whether the operation was cancelled (`MPI_Test_cancelled`). Nothing was transferred then.
     #[doc(alias = "MPI_Test_cancelled")]
     pub cancelled: bool,
-    /// Representation of the bytes that were delivered: native, unless a contiguous receive of
-    /// bytes took them as they came.
+    /// Representation of the bytes that were delivered. Native, unless a contiguous receive of
+    /// bytes took them unconverted.
     pub rep: MsgRep,
 }
 
@@ -45,14 +46,15 @@ impl Status {
         rep: MsgRep::Native,
     };
 
-    /// Whether it says of the message only what all say: sender, tag and lengths.
+    /// Whether the operation succeeded with native data, so that sender, tag and lengths say
+    /// everything.
     #[inline]
     pub(crate) fn is_good(&self) -> bool {
         self.error.is_none() && !self.cancelled && self.rep == MsgRep::Native
     }
 
-    /// Whether source and tag are those of a message: not after a send, nor after an operation that
-    /// moved nothing.
+    /// Whether source and tag are those of a message. They are not after a send, nor after an
+    /// operation that moved nothing.
     ///
     /// ```
     /// use portolan_core::Status;
@@ -66,7 +68,7 @@ impl Status {
         self.source != Self::EMPTY.source
     }
 
-    /// The same, of an operation that failed.
+    /// The same status with an error.
     #[must_use]
     pub fn with_error(self, error: ErrorKind) -> Self {
         Self {

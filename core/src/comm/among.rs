@@ -1,9 +1,9 @@
 //! Agreement among some ranks of a communicator, without the others.
 //!
-//! The messages travel in a context of the parent's that the device knows nothing about, so that
-//! ranks are processes there, and several agreements of one parent can go on in several threads,
-//! each with its tag. The device cannot say there whom a death concerns either; whoever waits looks
-//! for dead members of the group himself.
+//! The messages travel in a context of the parent that the device knows nothing about. So ranks
+//! there are process numbers, and several agreements of one parent can run in several threads, each
+//! with its own tag. It also means that the device cannot tell which agreements a death concerns,
+//! so a waiting rank checks for dead members of the group itself.
 
 use super::meet::mix;
 use super::{Communicator, NoUnwind, Tag, lock};
@@ -15,36 +15,37 @@ use crate::matching::Pattern;
 use crate::request::Request;
 use crate::status::Status;
 
-/// Which context of a communicator parts of it agree in.
+/// Offset of the context in which parts of a communicator agree.
 const CONTEXT: u32 = 2;
 
 /// Some ranks of a communicator, the caller one of them.
 pub(super) struct Among<'a, D: Device> {
     comm: &'a Communicator<D>,
-    /// In the order of their numbers, whatever theirs in the group is: who gives another order is
-    /// heard all the same.
+    /// Sorted by process number, whatever the group's order, so that ranks whose groups list the
+    /// members in different orders still reach each other.
     members: Group,
-    /// The caller's place among them.
+    /// The caller's place among `members`.
     place: u32,
     tag: Tag,
-    /// Leads every message, because ranks may have got to agreements of other groups with this tag:
-    /// where a member died, some are done with one of which the others do not know yet.
+    /// Starts every message. Ranks may be in agreements of different groups that use the same tag:
+    /// when a member dies, some ranks may have left an agreement before others know of the death.
     mark: u64,
 }
 
-/// A message of another group's agreement, which came before anybody here was there.
+/// A message of another group's agreement, which arrived before this rank took part in that
+/// agreement.
 pub(super) struct Stray {
     from: Pattern,
     bytes: Vec<u8>,
 }
 
-/// Tells groups apart, with their order.
+/// A number that tells groups apart, and the order of their members.
 pub(super) fn mark(group: &Group) -> u64 {
     mix(group.iter().map(|member| u64::from(member.index())))
 }
 
 impl<'a, D: Device> Among<'a, D> {
-    /// The members of a group that the caller is one of.
+    /// The members of `group`, which must include the caller.
     pub(super) fn new(comm: &'a Communicator<D>, group: &Group, tag: Tag) -> Self {
         let mut members: Vec<ProcId> = group.iter().collect();
         members.sort_unstable_by_key(|member| member.index());
@@ -58,8 +59,8 @@ impl<'a, D: Device> Among<'a, D> {
         }
     }
 
-    /// Bitwise and of `words` over the group, by dissemination. Between two ranks goes one message
-    /// at most, so that the tag need not tell rounds apart.
+    /// Bitwise AND of `words` over the group, by dissemination. At most one message goes from any
+    /// rank to any other, so one tag serves all rounds.
     pub(super) fn and_words(&self, words: &mut [u64]) -> Result<()> {
         let (rank, size) = (u64::from(self.place), u64::from(self.members.size()));
         let mut received = vec![0; (words.len() + 1) * 8];
@@ -84,7 +85,7 @@ impl<'a, D: Device> Among<'a, D> {
         process.ok_or_else(|| self.comm.no_such_rank("member", rank as u32))
     }
 
-    /// Sends to one process and receives from another, at the same time.
+    /// Sends to one process and, at the same time, receives from another.
     fn exchange(&self, to: ProcId, sent: &[u8], from: ProcId, received: &mut [u8]) -> Result<()> {
         let (device, context) = (self.comm.device(), self.comm.context() + CONTEXT);
         let me = device.attributes().world_rank;
@@ -96,8 +97,8 @@ impl<'a, D: Device> Among<'a, D> {
         };
         let guard = NoUnwind::new("the creation of a communicator");
         // SAFETY: the process is a member of the group, the tag was checked. `sent` is borrowed
-        // until this function returns, which it does only after the request is over (`wait`
-        // completes it whatever it returns), and the guard lets no panic past.
+        // until this function returns. It returns only after the request is over (`wait` completes
+        // the request whatever it returns), and the guard lets no panic escape.
         let started = unsafe { device.isend_contig_unchecked(&args, ContigBuf::from_bytes(sent)) };
         let request = match started {
             Ok(request) => request,
@@ -108,7 +109,7 @@ impl<'a, D: Device> Among<'a, D> {
         };
         let outcome = self.receive(&pattern, received);
         if outcome.is_err() {
-            // Whoever should have taken the message may never do so.
+            // The rank that should have taken the message may never do so.
             let _ = device.cancel(request);
         }
         let sent = device.wait(request);
@@ -117,7 +118,7 @@ impl<'a, D: Device> Among<'a, D> {
         sent.map(drop)
     }
 
-    /// Receives a message of this agreement; keeps those of others.
+    /// Receives a message of this agreement; keeps messages of other agreements for later.
     fn receive(&self, from: &Pattern, received: &mut [u8]) -> Result<()> {
         let strays = &self.comm.0.job.strays;
         let mark = self.mark.to_le_bytes();
@@ -132,8 +133,8 @@ impl<'a, D: Device> Among<'a, D> {
         loop {
             let buf = ContigBuf::from_bytes_mut(received);
             // SAFETY: the source is a member of the group, the tag was checked. `received` is
-            // borrowed until this function returns; `finish` does only when the request is over,
-            // and no panic gets past the caller.
+            // borrowed until this function returns; `finish` returns only when the request is over,
+            // and the caller's guard lets no panic escape.
             let request = unsafe { self.comm.device().irecv_contig_unchecked(from, buf)? };
             let status = self.finish(request)?;
             self.comm.expect_bytes(&status, received.len())?;
@@ -145,7 +146,7 @@ impl<'a, D: Device> Among<'a, D> {
         }
     }
 
-    /// Waits for a receive, as long as every member is alive.
+    /// Waits for a receive for as long as every member is alive; cancels it when one dies.
     fn finish(&self, request: Request) -> Result<Status> {
         let device = self.comm.device();
         match device.wait_for(&self.members, || device.is_complete(request)) {

@@ -1,4 +1,4 @@
-//! Arguments of calls: validated once, here.
+//! Validation of the arguments of calls. It happens once, here.
 
 use super::{Communicator, Source, Tag, Tags};
 use crate::device::{Device, SendArgs, SendMode};
@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::matching::Pattern;
 
 impl<D: Device> Communicator<D> {
-    /// The device's arguments of a send to rank `dest` of this communicator.
+    /// The device's arguments for a send to rank `dest` of this communicator.
     ///
     /// # Errors
     /// [`InvalidRank`](ErrorKind::InvalidRank), [`InvalidTag`](ErrorKind::InvalidTag).
@@ -15,7 +15,8 @@ impl<D: Device> Communicator<D> {
         self.args_on(self.0.context, mode, dest, tag)
     }
 
-    /// The same for messages of collectives, which are apart from the program's.
+    /// Like [`send_args`](Self::send_args), for messages of collectives, which never match the
+    /// program's.
     ///
     /// # Errors
     /// As [`send_args`](Self::send_args).
@@ -24,7 +25,7 @@ impl<D: Device> Communicator<D> {
         self.args_on(self.0.context + 1, SendMode::Standard, dest, tag)
     }
 
-    /// What a receive or probe on this communicator asks for.
+    /// The pattern for a receive or probe on this communicator.
     ///
     /// # Errors
     /// [`InvalidRank`](ErrorKind::InvalidRank), [`InvalidTag`](ErrorKind::InvalidTag).
@@ -33,7 +34,7 @@ impl<D: Device> Communicator<D> {
         self.pattern_on(self.0.context, source, tag)
     }
 
-    /// The same for messages of collectives.
+    /// Like [`pattern`](Self::pattern), for messages of collectives.
     ///
     /// # Errors
     /// As [`pattern`](Self::pattern).
@@ -42,7 +43,7 @@ impl<D: Device> Communicator<D> {
         self.pattern_on(self.0.context + 1, Source::Rank(source), Tags::Is(tag))
     }
 
-    /// Whether there is a rank `rank`.
+    /// Checks that `rank` is a rank of this communicator.
     ///
     /// # Errors
     /// [`InvalidRank`](ErrorKind::InvalidRank).
@@ -55,7 +56,7 @@ impl<D: Device> Communicator<D> {
         }
     }
 
-    /// Whether the device has such a tag.
+    /// Checks that the device supports this tag.
     pub(super) fn check_tag(&self, tag: Tag) -> Result<()> {
         if tag.0 <= self.0.tag_ub {
             Ok(())

@@ -1,4 +1,4 @@
-//! Attributes: values that libraries hang on communicators (MPI-4 section 7.7).
+//! Attributes: values that libraries attach to communicators (MPI-4 section 7.7).
 
 use std::any::Any;
 use std::fmt;
@@ -10,10 +10,11 @@ use crate::device::Device;
 type CopyHook<T> = Box<dyn Fn(&T) -> Option<T> + Send + Sync>;
 type DeleteHook<T> = Box<dyn Fn(&T) + Send + Sync>;
 
-/// Names an attribute and says what becomes of it (`MPI_Comm_create_keyval`).
+/// Names an attribute, and defines what happens to its values when they are copied or deleted
+/// (`MPI_Comm_create_keyval`).
 ///
-/// A counted handle: clones are the same key, and a key lives as long as values under it, so
-/// dropping it early is legal (`MPI_Comm_free_keyval`).
+/// A counted handle: clones are the same key. A key lives as long as there are values under it, so
+/// it may be dropped early (`MPI_Comm_free_keyval`).
 #[doc(alias = "MPI_Comm_create_keyval")]
 pub struct Key<T>(Arc<Hooks<T>>);
 
@@ -23,7 +24,8 @@ struct Hooks<T> {
 }
 
 impl<T: Send + Sync + 'static> Key<T> {
-    /// A key whose values stay behind when a communicator is duplicated (`MPI_COMM_NULL_COPY_FN`).
+    /// A key whose values are not copied when a communicator is duplicated
+    /// (`MPI_COMM_NULL_COPY_FN`).
     #[doc(alias = "MPI_COMM_NULL_COPY_FN")]
     #[must_use]
     #[expect(clippy::new_without_default, reason = "every key is another one")]
@@ -34,7 +36,8 @@ impl<T: Send + Sync + 'static> Key<T> {
         }))
     }
 
-    /// Duplicates get what `copy` makes of the value; nothing if it says `None`.
+    /// Sets the copy hook: a duplicate gets the value that `copy` returns, or none if it returns
+    /// `None`.
     ///
     /// # Panics
     /// If the key has been cloned or used already.
@@ -44,7 +47,8 @@ impl<T: Send + Sync + 'static> Key<T> {
         self
     }
 
-    /// `delete` is called when the value goes: replaced, deleted, or with its communicator.
+    /// Sets the delete hook: `delete` is called when a value is replaced or deleted, or its
+    /// communicator is dropped.
     ///
     /// # Panics
     /// If the key has been cloned or used already.
@@ -58,7 +62,8 @@ impl<T: Send + Sync + 'static> Key<T> {
         Arc::get_mut(&mut self.0).expect("hooks are given before the key is cloned or used")
     }
 
-    /// What tells keys apart. The address cannot be given out again while a value holds the key.
+    /// Identifies the key. The address stays unique because values hold the key that they are
+    /// under.
     fn id(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
     }
@@ -79,7 +84,7 @@ impl<T> fmt::Debug for Key<T> {
     }
 }
 
-/// A value under its key; calls the delete hook when it goes.
+/// A value under its key. Dropping it calls the delete hook.
 struct Held<T: Send + Sync + 'static> {
     key: Key<T>,
     value: Arc<T>,
@@ -149,8 +154,8 @@ impl Attributes {
         Some(self.0.remove(index))
     }
 
-    /// Lets all values go, the last that was set first (MPI-4 section 11.2.4, for the communicator
-    /// of a process alone).
+    /// Drops all values, the one that was set last first (MPI-4 section 11.2.4 requires this order
+    /// for the communicator of a process alone).
     pub(super) fn clear(&mut self) {
         while let Some(last) = self.0.pop() {
             drop(last);
@@ -163,28 +168,29 @@ impl Attributes {
 }
 
 impl<D: Device> Communicator<D> {
-    /// The attributes of a duplicate. Hooks are the program's: they run without the lock.
+    /// Copies the attributes of `parent` to a duplicate. The hooks belong to the program, so they
+    /// run without the lock.
     pub(super) fn inherit_attributes(&self, parent: &Self) {
         self.set_attributes(parent.copied_attributes());
     }
 
-    /// What a duplicate inherits, as it is now.
+    /// The attributes that a duplicate inherits, as they are now.
     pub(super) fn copied_attributes(&self) -> Attributes {
         let held = lock(&self.0.attributes).clone();
         held.copy()
     }
 
-    /// Those of a communicator that has none yet.
+    /// Sets the attributes of a communicator that has none yet.
     pub(super) fn set_attributes(&self, attributes: Attributes) {
         *lock(&self.0.attributes) = attributes;
     }
 
-    /// Hangs a value on the communicator (`MPI_Comm_set_attr`); a value that was there under this
-    /// key is deleted as the key says.
+    /// Attaches a value to the communicator (`MPI_Comm_set_attr`). A previous value under this key
+    /// is deleted, with the key's delete hook.
     #[doc(alias = "MPI_Comm_set_attr")]
     pub fn set_attribute<T: Send + Sync + 'static>(&self, key: &Key<T>, value: T) {
         let old = lock(&self.0.attributes).set(key, value);
-        // Without the lock, too.
+        // Dropped without the lock, because it may call the delete hook.
         drop(old);
     }
 
@@ -195,14 +201,14 @@ impl<D: Device> Communicator<D> {
         lock(&self.0.attributes).get(key)
     }
 
-    /// Deletes the value under a key (`MPI_Comm_delete_attr`); says whether there was one.
+    /// Deletes the value under a key (`MPI_Comm_delete_attr`); returns whether there was one.
     #[doc(alias = "MPI_Comm_delete_attr")]
     pub fn delete_attribute<T: Send + Sync + 'static>(&self, key: &Key<T>) -> bool {
         let old = lock(&self.0.attributes).remove(key);
         old.is_some()
     }
 
-    /// Deletes all values, the last that was set first.
+    /// Deletes all values, the one that was set last first.
     pub fn delete_attributes(&self) {
         let mut all = std::mem::take(&mut *lock(&self.0.attributes));
         all.clear();

@@ -1,5 +1,5 @@
-//! The collectives that communicators themselves need, over point-to-point on the collective
-//! context. The real ones, with a choice of algorithms, are `coll`'s.
+//! The collectives that communicators themselves need, built from point-to-point messages on the
+//! collective context. The full collectives, with a choice of algorithms, are in `coll`.
 
 use std::sync::atomic::Ordering;
 
@@ -14,7 +14,7 @@ use crate::status::Status;
 impl<D: Device> Communicator<D> {
     /// Returns when every rank has called it (`MPI_Barrier`). Collective.
     ///
-    /// By dissemination: in round k each rank signals the one 2^k after it.
+    /// By dissemination: in round k each rank signals the rank 2^k after it.
     ///
     /// # Errors
     /// [`PeerFailed`](ErrorKind::PeerFailed).
@@ -25,14 +25,15 @@ impl<D: Device> Communicator<D> {
         })
     }
 
-    /// An error that names a dead member, if one is known: every collective operation begins with
-    /// it. A rank that only sends would not hear of a death otherwise; one that waits does, from
-    /// its device ([`CommView::contexts`](crate::device::CommView::contexts)).
+    /// Returns an error that names a dead member, if one is known. Every collective operation
+    /// starts with this check, because a rank that only sends would not hear of a death otherwise.
+    /// A rank that waits hears of it from its device
+    /// ([`CommView::contexts`](crate::device::CommView::contexts)).
     ///
     /// # Errors
     /// [`PeerFailed`](ErrorKind::PeerFailed);
-    /// [`InvalidCommunicator`](ErrorKind::InvalidCommunicator) if its ranks do nothing together,
-    /// because they are the remote group of an
+    /// [`InvalidCommunicator`](ErrorKind::InvalidCommunicator) if the ranks perform no collectives
+    /// with each other, because they are the remote group of an
     /// [intercommunicator](super::InterCommunicator::messages); [`Finalized`](ErrorKind::Finalized)
     /// after [`end_all`](Self::end_all).
     #[inline(always)]
@@ -60,7 +61,7 @@ impl<D: Device> Communicator<D> {
         self.0.job.ended.load(Ordering::Relaxed)
     }
 
-    /// An error after [`end_all`](Self::end_all).
+    /// Returns an error after [`end_all`](Self::end_all).
     #[inline]
     pub(super) fn check_not_ended(&self) -> Result<()> {
         match self.has_been_left() {
@@ -100,9 +101,11 @@ impl<D: Device> Communicator<D> {
             .on_device(attributes.name)
     }
 
-    /// Bitwise and of `words` over all ranks, which all get. Collective, with one length.
+    /// Replaces `words` on every rank by the bitwise AND over all ranks. Collective, with the same
+    /// length everywhere.
     ///
-    /// By dissemination, which may count a rank's contribution twice: right for `and` only.
+    /// By dissemination, which may count a rank's contribution twice. That is harmless for AND
+    /// only.
     ///
     /// # Errors
     /// [`PeerFailed`](ErrorKind::PeerFailed), [`Truncated`](ErrorKind::Truncated) if the lengths
@@ -122,10 +125,11 @@ impl<D: Device> Communicator<D> {
         })
     }
 
-    /// The words of all ranks, by rank, go to all. Collective, with one length.
+    /// Gathers the words of all ranks, ordered by rank, on every rank. Collective, with the same
+    /// length everywhere.
     ///
-    /// In ⌈log₂ size⌉ rounds (Bruck): in each, a rank sends what it has to the one that needs it
-    /// next.
+    /// In ⌈log₂ size⌉ rounds (Bruck's algorithm): in each, a rank sends what it has so far to the
+    /// rank that needs it next.
     ///
     /// # Errors
     /// [`PeerFailed`](ErrorKind::PeerFailed), [`InvalidCount`](ErrorKind::InvalidCount) or
@@ -134,7 +138,7 @@ impl<D: Device> Communicator<D> {
         self.check_members()?;
         let (rank, size) = (u64::from(self.rank()), u64::from(self.size()));
         let block = mine.len() * 8;
-        // Blocks of this rank and of those that follow it, around.
+        // Blocks of this rank and of the ranks after it, wrapping around.
         let mut bytes: Vec<u8> = mine.iter().flat_map(|word| word.to_le_bytes()).collect();
         let (mut distance, mut round) = (1, 0);
         while distance < size {
@@ -153,7 +157,8 @@ impl<D: Device> Communicator<D> {
         Ok(words.iter().map(|word| u64::from_le_bytes(*word)).collect())
     }
 
-    /// `data` of rank `root` goes to every rank (`MPI_Bcast`). Collective, with one length.
+    /// Copies `data` of rank `root` to every rank (`MPI_Bcast`). Collective, with the same length
+    /// everywhere.
     ///
     /// # Errors
     /// [`InvalidRank`](ErrorKind::InvalidRank), [`PeerFailed`](ErrorKind::PeerFailed),
@@ -188,7 +193,8 @@ impl<D: Device> Communicator<D> {
         Ok(())
     }
 
-    /// Sends to one rank and receives as many bytes as fit from another, at the same time.
+    /// Sends to one rank and, at the same time, receives from another as many bytes as `received`
+    /// holds.
     pub(super) fn exchange(
         &self,
         to: u32,
@@ -202,7 +208,7 @@ impl<D: Device> Communicator<D> {
         self.exchange_on(&args, &pattern, sent, received)
     }
 
-    /// The same with arguments for the device, which must be legal.
+    /// Like [`exchange`](Self::exchange), with arguments for the device, which must be legal.
     pub(super) fn exchange_on(
         &self,
         args: &SendArgs,
@@ -212,9 +218,9 @@ impl<D: Device> Communicator<D> {
     ) -> Result<()> {
         let device = self.device();
         let guard = NoUnwind::new("a collective operation");
-        // SAFETY: the arguments are legal. `sent` is borrowed until this function returns, which it
-        // does only after the request is over (`wait` completes it whatever it returns), and the
-        // guard lets no panic past.
+        // SAFETY: the arguments are legal. `sent` is borrowed until this function returns. It
+        // returns only after the request is over (`wait` completes the request whatever it
+        // returns), and the guard lets no panic escape.
         let request = unsafe { device.isend_contig_unchecked(args, ContigBuf::from_bytes(sent)) };
         let request = match request {
             Ok(request) => request,
@@ -226,7 +232,7 @@ impl<D: Device> Communicator<D> {
         let len = received.len();
         let outcome = self.receive_up_to(from, received);
         if outcome.is_err() {
-            // Whoever should have taken the message may never do so.
+            // The rank that should have taken the message may never do so.
             let _ = device.cancel(request);
         }
         let sent = device.wait(request);
@@ -245,7 +251,7 @@ impl<D: Device> Communicator<D> {
         }
     }
 
-    /// Receives exactly as many bytes as there is room for; the pattern must be legal.
+    /// Receives exactly `bytes.len()` bytes; the pattern must be legal.
     pub(super) fn receive_on(&self, from: &Pattern, bytes: &mut [u8]) -> Result<()> {
         let len = bytes.len();
         let status = self.receive_up_to(from, bytes)?;
@@ -273,7 +279,7 @@ impl<D: Device> Communicator<D> {
     }
 }
 
-/// A rank's place in a binomial tree: for broadcasts downwards, for reductions upwards.
+/// A rank's place in a binomial tree. Broadcasts go down the tree, reductions go up.
 ///
 /// ```
 /// use portolan_core::comm::Binomial;
@@ -285,14 +291,14 @@ impl<D: Device> Communicator<D> {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Binomial {
-    /// Distance from the root, upwards and around.
+    /// Distance from the root in rank order, wrapping around.
     place: u64,
     size: u64,
     root: u64,
 }
 
 impl Binomial {
-    /// The place of `rank` among `size` in the tree of `root`.
+    /// The place of `rank` in the tree that `size` ranks form under `root`.
     #[must_use]
     pub fn new(rank: u32, size: u32, root: u32) -> Self {
         let (rank, size, root) = (u64::from(rank), u64::from(size), u64::from(root));
@@ -309,8 +315,9 @@ impl Binomial {
         (self.place != 0).then(|| self.rank_at(self.place & (self.place - 1)))
     }
 
-    /// The ranks below, the one with the most ranks below it first. In a reduction, take them in
-    /// reverse: each covers the ranks that follow those that are covered already.
+    /// The ranks below, starting with the one that has the largest subtree. A reduction should take
+    /// them in reverse: each child's subtree then covers the ranks right after those covered
+    /// already.
     pub fn children(&self) -> impl DoubleEndedIterator<Item = u32> + use<> {
         let tree = *self;
         let levels = if tree.place == 0 {

@@ -1,23 +1,25 @@
-//! Context ids: how the ranks of a communicator agree on one that is free on all of them.
+//! Context ids: how the ranks of a communicator agree on an id that is free on all of them.
 //!
-//! Every rank keeps a bit mask of the ids that are free here. The ranks of the parent intersect
-//! their masks by an all-reduce and take the lowest bit that is left: the same on all of them.
-//! Freeing sets the bit in the local mask only, so an id is used again when, and only when, every
-//! rank that takes part in a creation has freed it.
+//! Every rank keeps a bit mask of its free ids. The ranks of the parent intersect their masks by an
+//! all-reduce and take the lowest bit that remains, which is the same on all of them. Freeing sets
+//! the bit in the local mask only. So an id is used again if, and only if, every rank that takes
+//! part in a creation has freed it.
 //!
-//! **Several creations** may go on at once on a rank: in several threads, from different parents,
-//! and in the background (`later.rs`). Only one of those in calls can have a rank's mask; the
-//! others contribute an empty one, and one more bit that says so. If that bit did not survive the
-//! intersection, the round decided nothing and everybody tries again. None waits for the mask, so
-//! no two ranks can wait for each other's creations. And none has it while it waits for a rank that
-//! may be busy with another creation: a first round without masks makes sure that everybody has
-//! come (`meet.rs`). Preference goes to the parent with the lowest context: from some round on it
-//! has the mask on every rank, so somebody always gets done.
+//! **Several creations** may be in progress on a rank at once: in several threads, from different
+//! parents, and in the background (`later.rs`). Only one creation by a blocking call can hold a
+//! rank's mask at a time. The others contribute an empty mask, and clear one more bit to say so. If
+//! that bit does not survive the intersection, the round has decided nothing and all ranks try
+//! again. No creation waits for the mask, so no two ranks can wait for each other's creations. Nor
+//! does any creation hold the mask while it waits for a rank that may be busy with another
+//! creation: a first round without masks makes sure that every rank has arrived (`meet.rs`). The
+//! creation with the lowest key, which starts with the parent's context, goes first: from some
+//! round on it holds the mask on every rank, so one creation always gets done.
 //!
-//! **In the background** who has come may be away again, and does nothing before its next call. So
-//! what is agreed on there has ids and a mask of its own: no call ever waits for it. And a
-//! communicator of one rank has nobody to ask: its id comes from a third set, that no rank offers
-//! to another. Equal ones on several ranks do not meet: their messages stay where they are.
+//! **In the background** a rank that has arrived may leave the library again, and then does nothing
+//! until its next call. So creations in the background have ids and a mask of their own, and no
+//! blocking call ever waits for them. A communicator of one rank needs no agreement: its id comes
+//! from a third set, which is never offered to other ranks. The same id may be in use on several
+//! ranks; the messages do not clash, because they never leave their rank.
 
 use std::sync::{Arc, Mutex};
 
@@ -29,16 +31,15 @@ use crate::error::{Error, ErrorKind, Result};
 /// 64-bit words of a mask.
 pub(super) const WORDS: usize = 64;
 
-/// Ids that are given out alike: the first one, and how many there are. All together are as many as
-/// the fewest contexts that a device may have hold.
+/// A range of ids with one mask: its first id and length. The three ranges together fill the
+/// smallest number of contexts that a device may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Agreed on in calls.
+    /// Agreed on by blocking calls.
     InCalls,
     /// Agreed on in the background.
     Later,
-    /// Of communicators of one rank. The first is that of the process itself
-    /// ([`Communicator::alone`]).
+    /// For communicators of one rank. The first id is that of [`Communicator::alone`].
     OfOne,
 }
 
@@ -69,27 +70,27 @@ impl Kind {
     }
 }
 
-/// What is being agreed on: different for any two agreements that a rank takes part in at once, the
-/// same on all of its ranks. The least comes first.
+/// Identifies an agreement. Any two agreements that a rank takes part in at once have different
+/// keys, and all ranks of one agreement have the same key. The lowest key goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
-    /// The parent's context.
+    /// The parent's context id.
     pub(super) context: u32,
     pub(super) whom: Whom,
 }
 
-/// Who agrees.
+/// The ranks that agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Whom {
     /// All ranks of the parent.
     All,
-    /// The same in the background; one at a time.
+    /// All ranks of the parent, in the background; one agreement at a time.
     AllLater,
-    /// Some of them, with this tag.
+    /// Some ranks of the parent, which use this tag.
     Some(Tag),
-    /// The ranks of two parents, the one with the lower leader first: the other's context, and the
-    /// processes of the leaders. Parents of one rank may have equal contexts, so that it takes both
-    /// leaders.
+    /// The ranks of two parents, the one with the lower leader first: the other parent's context,
+    /// and the leaders' processes. Parents of one rank each may have equal contexts, so the key
+    /// needs both leaders.
     Both { other: u32, leaders: (u32, u32) },
 }
 
@@ -102,13 +103,13 @@ impl Key {
     }
 }
 
-/// The ids of one rank. Communicator `i` has the contexts from `4i` on.
+/// The ids of one rank. The contexts of id `i` start at `4i`.
 #[derive(Debug)]
 pub(super) struct Pool(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
-    /// By [`Kind`].
+    /// Indexed by [`Kind`].
     ids: [Ids; 3],
     live: u32,
 }
@@ -118,17 +119,17 @@ struct State {
 struct Ids {
     /// Bit set: the id is free.
     free: [u64; WORDS],
-    /// What is being agreed on here, in ascending order.
+    /// The agreements in progress on this rank, in ascending order.
     agreeing: Vec<Key>,
-    /// Which of them has the mask.
+    /// The agreement that holds the mask.
     holder: Option<Key>,
 }
 
-/// A mask, and in the last word whether it is one.
+/// A mask; the last word is 0 if it is empty because another agreement holds the mask.
 pub(super) type Offer = [u64; WORDS + 1];
 
 impl Pool {
-    /// All ids free whose contexts the device allows.
+    /// All ids whose contexts the device allows are free.
     pub(super) fn new(max_context_id: u32) -> Self {
         let there_are = max_context_id.saturating_add(1) / super::STRIDE;
         let ids = Kind::ALL.map(|kind| {
@@ -150,26 +151,25 @@ impl Pool {
         lock(&self.0).take(0)
     }
 
-    /// Takes the id of the communicator of this process alone, and returns its context; `None` if
-    /// it is in use.
+    /// Takes the id of [`Communicator::alone`] and returns its context; `None` if it is in use.
     pub(super) fn reserve_alone(&self) -> Option<u32> {
         let mut state = lock(&self.0);
         let free = state.ids[Kind::OfOne as usize].free[0] & 1 != 0;
         free.then(|| state.take(Kind::OfOne.first()))
     }
 
-    /// Takes an id for a communicator of this process and nobody else, which no other rank hears
-    /// of; `None` if all are in use.
+    /// Takes an id for a communicator of this process only, without involving any other rank;
+    /// `None` if all are in use.
     pub(super) fn take_of_one(&self) -> Option<u32> {
         let mut state = lock(&self.0);
         let mut free = state.ids[Kind::OfOne as usize].free;
-        // That of `reserve_alone`.
+        // The first id belongs to `reserve_alone`.
         free[0] &= !1;
         let at = lowest(&free)?;
         Some(state.take(Kind::OfOne.first() + at))
     }
 
-    /// The id of `context` is free here.
+    /// Marks the id of `context` as free on this rank.
     pub(super) fn release(&self, context: u32) {
         let id = context / super::STRIDE;
         let mut state = lock(&self.0);
@@ -196,7 +196,7 @@ impl Pool {
 }
 
 impl State {
-    /// The word that says whether an id is free, and its bit there.
+    /// The word that holds an id's free bit, and the bit.
     fn bit(&mut self, id: u32) -> (&mut u64, u64) {
         let kind = Kind::of(id);
         let at = id - kind.first();
@@ -212,11 +212,11 @@ impl State {
     }
 }
 
-/// The context ids of a communicator: they are not used again before the last clone goes.
+/// Keeps the context ids of a communicator from being used again until its last clone is dropped.
 ///
-/// A communicator has one; whoever has started something on it that may outlive its handles (a
-/// collective operation inside progress) keeps [another](Communicator::lease). Dropping one does
-/// not call the device, so a hook may do it.
+/// A communicator holds one. An operation that may outlive the communicator's handles (a collective
+/// operation inside progress) holds [another](Communicator::lease). Dropping a lease does not call
+/// the device, so a hook may do it.
 #[derive(Clone)]
 pub struct Lease(Arc<Leased>);
 
@@ -243,14 +243,15 @@ impl std::fmt::Debug for Lease {
     }
 }
 
-/// One creation's part in an agreement; gives up the mask and its place when it goes.
+/// One creation's part in an agreement. Dropping it gives up the mask and the place among the
+/// agreements.
 pub(super) struct Claim {
     pool: Arc<Pool>,
     key: Key,
 }
 
 impl Claim {
-    /// What this rank contributes to a round: its mask, if this creation can have it.
+    /// This rank's contribution to a round: its mask, if this creation can hold it.
     pub(super) fn offer(&self) -> Offer {
         let mut state = lock(&self.pool.0);
         let ids = &mut state.ids[self.key.kind() as usize];
@@ -264,15 +265,15 @@ impl Claim {
         offer
     }
 
-    /// The round decided nothing: another creation may have the mask.
+    /// Gives up the mask after a round that decided nothing, so that another creation may take it.
     pub(super) fn give_back(&self) {
         let mut state = lock(&self.pool.0);
         let holder = &mut state.ids[self.key.kind() as usize].holder;
         holder.take_if(|holder| *holder == self.key);
     }
 
-    /// What has come out of all offers: takes the lowest id that is free on all ranks, and returns
-    /// its context; `None` if there is none.
+    /// Takes the lowest id of `agreed`, the intersection of all offers, and returns its context;
+    /// `None` if no id is free on all ranks.
     pub(super) fn take(&self, agreed: &Offer) -> Option<u32> {
         let at = lowest(&agreed[..WORDS])?;
         let id = self.key.kind().first() + at;
@@ -291,21 +292,22 @@ impl Drop for Claim {
     }
 }
 
-/// The lowest bit that is set.
+/// The index of the lowest bit that is set.
 pub(super) fn lowest(mask: &[u64]) -> Option<u32> {
     let word = mask.iter().position(|&word| word != 0)?;
     Some(word as u32 * 64 + mask[word].trailing_zeros())
 }
 
 impl<D: Device> Communicator<D> {
-    /// Agrees with the other ranks, which call the same, on a context that is free on all of them,
-    /// and takes it.
+    /// Agrees with the other ranks, which make the same call, on a context that is free on all of
+    /// them, and takes it.
     pub(super) fn agree(&self, call: Call<'_>) -> Result<u32> {
         self.meet(call)?;
         self.decide()
     }
 
-    /// The same where everybody is known to have come ([`meet`](Self::meet)).
+    /// The second part of [`agree`](Self::agree), for when every rank is known to have arrived
+    /// ([`meet`](Self::meet)).
     pub(super) fn decide(&self) -> Result<u32> {
         let key = Key {
             context: self.0.context,
@@ -314,7 +316,7 @@ impl<D: Device> Communicator<D> {
         self.decide_by(key, self.size(), |offer| self.and_words(offer))
     }
 
-    /// The same with whomever `and` intersects offers.
+    /// Like [`decide`](Self::decide), among the ranks whose offers `and` intersects.
     pub(super) fn decide_by(
         &self,
         key: Key,
@@ -345,7 +347,7 @@ impl<D: Device> Communicator<D> {
     }
 }
 
-/// No id is free on all of so many ranks; so many are in use on this one.
+/// The error that no id is free on all `ranks` ranks. `live` communicators are alive on this one.
 #[cold]
 pub(super) fn no_id_left(ranks: u32, live: u32) -> Error {
     let what = match ranks {
@@ -402,7 +404,7 @@ mod tests {
     #[test]
     fn threads_that_compete_decide_nothing_until_one_has_every_mask() {
         let ranks = [(); 2].map(|()| Arc::new(Pool::new(u32::MAX)));
-        // Rank 0's first thread came earlier, rank 1's second did.
+        // On rank 0 the first thread came earlier, on rank 1 the second thread did.
         let (a0, b1) = (ranks[0].claim(all(4)), ranks[1].claim(some(4)));
         let (offer_a0, offer_b1) = (a0.offer(), b1.offer());
         let (b0, a1) = (ranks[0].claim(some(4)), ranks[1].claim(all(4)));
@@ -412,7 +414,7 @@ mod tests {
         for claim in [&a0, &a1, &b0, &b1] {
             claim.give_back();
         }
-        // The next round is the lower parent's, whoever asks first.
+        // The next round belongs to the lower parent, whichever thread asks first.
         assert_eq!(b0.offer()[WORDS], 0);
         assert_ne!(intersect(&[a0.offer(), a1.offer()])[WORDS], 0);
         drop((a0, a1));
@@ -454,7 +456,7 @@ mod tests {
         for context in taken.into_iter().flatten() {
             pool.release(context);
         }
-        // The last context of the last one is the least that a device may have as its largest.
+        // The last context of the last kind is the least that a device may have as its largest.
         let last = Kind::OfOne.first() + Kind::OfOne.len();
         assert_eq!(last * crate::comm::STRIDE, 32768);
         assert_eq!((pool.reserve_alone(), pool.live()), (alone, 1));

@@ -1,4 +1,4 @@
-//! Communicators out of communicators.
+//! Making communicators from communicators.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::device::{Caps, Device, ProcId};
 use crate::error::{ErrorKind, Result};
 use crate::group::Group;
 
-/// What the ranks of one part have in common, where the device says who is where.
+/// The property that the ranks of one new communicator share, as far as the device knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SplitBy {
@@ -22,12 +22,11 @@ pub enum SplitBy {
 
 impl<D: Device> Communicator<D> {
     /// A communicator with the same group and contexts of its own (`MPI_Comm_dup`): messages on one
-    /// never match receives on the other. Attributes are copied as their keys say, a topology as it
-    /// is; the error mode is inherited.
+    /// never match receives on the other. Each attribute is copied as its key says, the topology is
+    /// copied unchanged, and the error mode is inherited.
     ///
-    /// Collective. Like all collectives on one communicator, creations are called in the same
-    /// order on every rank; creations from *different* communicators may run in several threads
-    /// at once.
+    /// Collective. Like all collectives on one communicator, creations are called in the same order
+    /// on every rank. Creations from *different* communicators may run in several threads at once.
     ///
     /// # Errors
     /// [`Exhausted`](ErrorKind::Exhausted), on every rank, when no context id is free on all of
@@ -40,11 +39,11 @@ impl<D: Device> Communicator<D> {
         Ok(new)
     }
 
-    /// A communicator of some of this one's processes (`MPI_Comm_create`); `None` on ranks that
-    /// are not in `group`. Collective over this communicator.
+    /// A communicator of some of this communicator's processes (`MPI_Comm_create`); `None` on ranks
+    /// that are not in `group`. Collective over this communicator.
     ///
-    /// Ranks that are not in each other's groups may give different ones: several communicators are
-    /// made at once then.
+    /// Ranks may pass different groups, provided that the groups do not overlap. One call then
+    /// makes several communicators.
     ///
     /// # Errors
     /// As [`dup`](Self::dup), and [`InvalidArgument`](ErrorKind::InvalidArgument) if `group` has a
@@ -54,7 +53,7 @@ impl<D: Device> Communicator<D> {
         self.create_on(group, Call::Create, None)
     }
 
-    /// The same with a topology, for a group that was checked.
+    /// Like [`create`](Self::create), with a topology, for a group that has been checked.
     pub(super) fn create_on(
         &self,
         group: &Group,
@@ -75,16 +74,16 @@ impl<D: Device> Communicator<D> {
         }
     }
 
-    /// The same, collective over `group` only (`MPI_Comm_create_group`): the other ranks need not
-    /// call it; `None` at once where they do.
+    /// Like [`create`](Self::create), but collective over `group` only (`MPI_Comm_create_group`).
+    /// The other ranks need not call it; if they do, it returns `None` at once.
     ///
-    /// Several threads may do this at once on one communicator, with different tags. The tag has
-    /// nothing to do with those of messages.
+    /// Several threads may do this at once on one communicator, with different tags. These tags are
+    /// separate from those of messages.
     ///
     /// # Errors
     /// As [`create`](Self::create), and [`InvalidTag`](ErrorKind::InvalidTag).
     pub fn create_group(&self, group: &Group, tag: Tag) -> Result<Option<Self>> {
-        // Not `check_members`: those outside of the group may be dead.
+        // Not `check_members`: ranks outside of the group may be dead.
         self.check_not_ended()?;
         self.check_part(group)?;
         self.check_tag(tag)?;
@@ -104,12 +103,11 @@ impl<D: Device> Communicator<D> {
         self.derive(group.clone(), rank, context, None).map(Some)
     }
 
-    /// The communicator of the calling process alone (`MPI_COMM_SELF`). Local: its context is one
-    /// that no other communicator ever has, so nobody is asked.
+    /// The communicator of the calling process alone (`MPI_COMM_SELF`). Local: its context is
+    /// reserved for it, so there is no need to agree with other ranks.
     ///
     /// # Errors
-    /// [`InvalidCommunicator`](ErrorKind::InvalidCommunicator) if there is one of this world
-    /// already.
+    /// [`InvalidCommunicator`](ErrorKind::InvalidCommunicator) if this world already has one.
     pub fn alone(&self) -> Result<Self> {
         let Some(context) = self.0.job.pool.reserve_alone() else {
             return Err(self.error(
@@ -124,9 +122,9 @@ impl<D: Device> Communicator<D> {
         Ok(new)
     }
 
-    /// One communicator per `color`, of the ranks that give it (`MPI_Comm_split`); `None` for ranks
-    /// that give none (`MPI_UNDEFINED`). The new ranks are in the order of `key`, and of the ranks
-    /// here where keys are equal. Collective.
+    /// One communicator per `color`, made of the ranks that pass it (`MPI_Comm_split`); `None` for
+    /// ranks that pass no color (`MPI_UNDEFINED`). The new ranks are ordered by `key`, and by rank
+    /// in this communicator where keys are equal. Collective.
     ///
     /// # Errors
     /// As [`dup`](Self::dup).
@@ -136,7 +134,7 @@ impl<D: Device> Communicator<D> {
 
     fn split_as(&self, call: Call<'_>, color: Option<u32>, key: i64) -> Result<Option<Self>> {
         self.meet(call)?;
-        // One more than the color, so that 0 is none.
+        // One more than the color: 0 means none.
         let mine = color.map_or(0, |color| u64::from(color) + 1);
         let all = self.allgather_words(&[mine, key.cast_unsigned()])?;
         let (pairs, _) = all.as_chunks::<2>();
@@ -158,9 +156,8 @@ impl<D: Device> Communicator<D> {
         self.derive(group, rank, context, None).map(Some)
     }
 
-    /// One communicator for each set of ranks that have something in common
-    /// (`MPI_Comm_split_type`), in the order of `key` as in [`split`](Self::split). Collective,
-    /// with one `by`.
+    /// One communicator for each set of ranks that share the property `by` (`MPI_Comm_split_type`),
+    /// ordered by `key` as in [`split`](Self::split). Collective, with the same `by` on all ranks.
     ///
     /// # Errors
     /// As [`dup`](Self::dup).
@@ -175,8 +172,8 @@ impl<D: Device> Communicator<D> {
         })
     }
 
-    /// The same of the ranks that are `in_one`; `None` for the others (`MPI_UNDEFINED`), which call
-    /// it all the same.
+    /// Like [`split_by`](Self::split_by), but only for the ranks that pass `in_one`. The others
+    /// take part in the call and get `None` (`MPI_UNDEFINED`).
     ///
     /// # Errors
     /// As [`dup`](Self::dup).
@@ -186,7 +183,8 @@ impl<D: Device> Communicator<D> {
         let color = if by == SplitBy::SharedMemory && !direct {
             self.rank()
         } else {
-            // The lowest rank there: the same on all of them, however the device counts nodes.
+            // The lowest rank on this node. All ranks of the node find the same one, however the
+            // device numbers nodes.
             let node = device.node_of(self.process());
             let mut processes = self.group().iter();
             let first = processes.position(|process| device.node_of(process) == node);
@@ -195,7 +193,7 @@ impl<D: Device> Communicator<D> {
         self.split_as(Call::SplitBy(by), in_one.then_some(color), key)
     }
 
-    /// The new communicator of `group` with a context that was agreed on.
+    /// The new communicator of `group`, with a context that has been agreed on.
     pub(super) fn derive(
         &self,
         group: Group,
@@ -216,7 +214,7 @@ impl<D: Device> Communicator<D> {
         Self::build(Arc::clone(&self.0.device), Arc::clone(&self.0.job), new)
     }
 
-    /// The caller.
+    /// The calling process.
     pub(super) fn process(&self) -> ProcId {
         ProcId::new(self.device().attributes().world_rank)
     }
@@ -225,7 +223,7 @@ impl<D: Device> Communicator<D> {
         self.check_members_of(group, self.group())
     }
 
-    /// That nobody in `part` is outside of `whole`.
+    /// Checks that every process of `part` is in `whole`.
     pub(super) fn check_members_of(&self, part: &Group, whole: &Group) -> Result<()> {
         let Some(alien) = part.iter().find(|&p| !whole.contains(p)) else {
             return Ok(());

@@ -1,8 +1,8 @@
-//! Extensions: what crates above keep per communicator and per job, found without a search.
+//! Extensions: state that crates above keep per communicator and per job, found without a search.
 //!
 //! Attributes are for programs: any number of keys, behind a lock. An extension is for a crate that
-//! looks its own state up in every call, a hundred nanoseconds long: a fixed slot, one load, one
-//! comparison of types.
+//! looks up its own state in every call, when a call takes a hundred nanoseconds. So a lookup is a
+//! fixed slot, one load and one comparison of types.
 
 use std::any::{Any, TypeId};
 use std::sync::atomic::AtomicBool;
@@ -15,7 +15,7 @@ use super::inter::Attempts;
 use super::later::Later;
 use crate::device::Device;
 
-/// Whose extension it is. There is one slot per crate that stands on communicators.
+/// The crate that owns an extension. There is one slot per crate that builds on communicators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Slot {
     /// Collectives.
@@ -27,15 +27,16 @@ pub enum Slot {
 /// Number of slots.
 const SLOTS: usize = 2;
 
-/// What [`Communicator::extension_with`] calls in the end, without the type.
+/// The `close` of [`Communicator::extension_with`], without the value's type.
 type Close<D> = Box<dyn FnOnce(Box<dyn Any + Send + Sync>, &D) + Send + Sync>;
 
 /// The extensions of one communicator, or of one job.
 pub(super) struct Extensions<D>([OnceLock<Held<D>>; SLOTS]);
 
-/// A value, of which neither part is ever replaced.
+/// A value and its type. Neither is ever replaced.
 struct Held<D> {
-    /// Of what type the value is: beside it, because to ask it takes as long as the rest of a look.
+    /// The type of the value. It is stored here because asking the value for it would take as long
+    /// as the rest of a lookup.
     of: TypeId,
     value: Box<dyn Any + Send + Sync>,
     close: Option<Close<D>>,
@@ -54,12 +55,12 @@ impl<D> Extensions<D> {
         if held.of != TypeId::of::<T>() {
             another_type(slot);
         }
-        // SAFETY: the value is of this type: `of` was made of its type, in `plain` or `closed_by`,
-        // and both stay as they are.
+        // SAFETY: the value has this type. `plain` and `closed_by` made `of` from the value's type,
+        // and neither ever changes.
         unsafe { &*(&raw const *held.value).cast::<T>() }
     }
 
-    /// Gives the values up, the last slot first.
+    /// Drops or closes the values, starting with the last slot.
     pub(super) fn close(&mut self, device: &D) {
         for slot in self.0.iter_mut().rev() {
             match slot.take() {
@@ -108,7 +109,7 @@ fn closed_by<D: 'static, T: Send + Sync + 'static>(
     }
 }
 
-/// What the communicators of one rank of one job share.
+/// State shared by all communicators of one rank of one job.
 pub(super) struct Job<D: Device> {
     pub(super) pool: Arc<Pool>,
     pub(super) strays: Mutex<Vec<Stray>>,
@@ -141,21 +142,22 @@ impl<D: Device> Drop for Job<D> {
 }
 
 impl<D: Device> Communicator<D> {
-    /// What a crate above keeps with this communicator; made by `init` when it is first asked for.
+    /// The state that a crate above keeps with this communicator. `init` makes it at the first
+    /// call.
     ///
     /// It is not inherited, and is dropped with the communicator. It must not hold the
-    /// communicator, which would never go then.
+    /// communicator, which would then never be dropped.
     ///
     /// # Panics
-    /// If the slot was made with another type. (An `init` that asks for the same slot waits for
-    /// itself.)
+    /// If the slot already holds another type. (An `init` that asks for the same slot deadlocks.)
     #[inline]
     pub fn extension<T: Send + Sync + 'static>(&self, slot: Slot, init: impl FnOnce() -> T) -> &T {
         self.0.extensions.get(slot, || plain(init()))
     }
 
-    /// The same for a value that has something to give back to the device: `close` gets it when the
-    /// communicator goes, before the device is told so. The device may have been ended by then.
+    /// Like [`extension`](Self::extension), for a value that must give something back to the
+    /// device. `close` gets the value when the communicator is dropped, before the device is told.
+    /// The device may have been ended by then.
     ///
     /// # Panics
     /// As [`extension`](Self::extension).
@@ -172,9 +174,9 @@ impl<D: Device> Communicator<D> {
         self.0.extensions.get(slot, || closed_by(init(), close))
     }
 
-    /// What a crate above keeps once for this rank of the job: all communicators that come from one
-    /// world have the same. Made by `init` when it is first asked for, dropped with the last of
-    /// the communicators; it must not hold one.
+    /// The state that a crate above keeps once for this rank of the job: all communicators that
+    /// descend from one world share it. `init` makes it at the first call. It is dropped with the
+    /// last of the communicators, so it must not hold one.
     ///
     /// # Panics
     /// As [`extension`](Self::extension).
@@ -187,8 +189,8 @@ impl<D: Device> Communicator<D> {
         self.0.job.extensions.get(slot, || plain(init()))
     }
 
-    /// The same for a value that has something to give back to the device, as
-    /// [`extension_with`](Self::extension_with).
+    /// Like [`job_extension`](Self::job_extension), for a value that must give something back to
+    /// the device, as with [`extension_with`](Self::extension_with).
     ///
     /// # Panics
     /// As [`extension`](Self::extension).

@@ -1,4 +1,4 @@
-//! What duplicates in the background wait for before their first message.
+//! Makes duplicates in the background wait for a request before their first message.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,7 +7,8 @@ use crate::device::Port;
 use crate::error::{Error, Result};
 use crate::request::Request;
 
-/// A request that has to be complete first. Its error is the error of all who wait for it.
+/// A request that must complete first. If it fails, every duplicate that waits for it fails with
+/// its error.
 #[derive(Debug)]
 pub(super) struct Gate(Mutex<State>);
 
@@ -19,15 +20,15 @@ enum State {
 }
 
 impl Gate {
-    /// One that opens when `request` is complete, which belongs to the gate from now on.
+    /// A gate that opens when `request` completes. The gate owns the request from now on.
     pub(super) fn new(request: Request) -> Arc<Self> {
         Arc::new(Self(Mutex::new(State::Waits(request))))
     }
 
-    /// Whether it is open.
+    /// Whether the gate is open.
     ///
     /// # Errors
-    /// That of the request, to everybody who asks.
+    /// The request's error, on every call.
     pub(super) fn is_open(&self, port: &mut dyn Port) -> Result<bool> {
         let mut state = lock(&self.0);
         if let State::Waits(request) = *state {

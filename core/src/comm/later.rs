@@ -1,10 +1,11 @@
 //! Duplicates whose context is agreed on in the background (`MPI_Comm_idup`).
 //!
-//! The agreement is the one of `context.rs`, taken step by step by a hook. Those of one
-//! communicator go on one after the other, in the order of the calls, which is the same on every
-//! rank; those of different communicators, and blocking creations, go on beside them. Blocking
-//! creations never wait for one in the background, which may take as long as some rank makes no
-//! call: it has ids of its own. Those in the background do wait for each other's masks.
+//! The agreement is that of `context.rs`, advanced step by step by a hook. Agreements of one
+//! communicator run one after the other, in the order of the calls, which is the same on every
+//! rank. Agreements of different communicators, and blocking creations, run alongside. Blocking
+//! creations never wait for one in the background, which makes no progress while some rank makes no
+//! calls; it has ids of its own for that reason. Background agreements do wait for each other's
+//! masks.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -23,68 +24,69 @@ use crate::request::Request;
 use crate::status::Status;
 use portolan_datatype::Layout;
 
-/// Between two ranks goes one message per intersection at most, so the tag need not tell rounds
-/// apart.
+/// One tag serves all rounds, because at most one message per intersection goes from any rank to
+/// any other.
 const TAG: Tag = Of::Later.tag();
-/// Bytes of a message.
+/// Bytes per message.
 const LEN: usize = size_of::<Offer>();
 
-/// What a rank's hook and its calls share.
+/// State that a rank's hook shares with its calls.
 #[derive(Debug, Default)]
 pub(super) struct Later {
     hook: OnceLock<HookId>,
-    /// Agreements that the hook has not seen yet.
+    /// Agreements that the hook has not picked up yet.
     fresh: Arc<Mutex<VecDeque<Agreement>>>,
 }
 
-/// How far an agreement is, for the hook and for who asked for it.
+/// The state of an agreement, shared by the hook and the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Pending,
-    /// On this context, which is taken.
+    /// Agreed on this context, which has been taken on this rank.
     Agreed(u32),
-    /// Nobody wants the context any more, or it has an owner, or there is none.
+    /// The context has been handed out, or is no longer wanted, or there is none.
     Over,
 }
 
-/// The caller's side of its request. It cannot be cancelled: the other ranks take part.
+/// The caller's side of its request. It cannot be cancelled, because the other ranks take part.
 struct Duplicate;
 
 impl Upper for Duplicate {}
 
 /// A duplicate that is being made ([`Communicator::idup`]).
 ///
-/// Dropping it gives the duplicate up; the agreement goes on, because the other ranks take part in
-/// it.
+/// Dropping it gives up the duplicate. The agreement still runs to its end, because the other ranks
+/// take part in it.
 #[must_use = "dropping it gives the duplicate up"]
 pub struct PendingDup<D: Device> {
     parent: Communicator<D>,
     request: Request,
     outcome: Arc<Mutex<Outcome>>,
-    // As they were when the call was made.
+    // As they were at the time of the call.
     attributes: Attributes,
     errors: Errors,
 }
 
 impl<D: Device> Communicator<D> {
     /// Starts to make a communicator with the same group and contexts of its own (`MPI_Comm_idup`);
-    /// it is there when [`PendingDup::wait`] returns it. What it inherits is what there is now.
+    /// [`PendingDup::wait`] returns it. It inherits attributes and error mode as they are now.
     ///
-    /// Collective: all ranks call it in the same order among their creations and collective
-    /// operations on this communicator. Any number may be under way, and blocking creations beside
-    /// them, which do not wait for them. One of another communicator may have to wait until this
-    /// one is done, though, if they have a rank in common.
+    /// Collective: all ranks call it in the same order relative to their creations and collective
+    /// operations on this communicator. Any number may be under way at once. Blocking creations may
+    /// run meanwhile and do not wait for them. An `idup` of another communicator, however, may have
+    /// to wait until this one is done if the two have a rank in common.
     ///
     /// # Errors
-    /// [`Exhausted`](ErrorKind::Exhausted) when there are no more request slots;
-    /// [`PeerFailed`](ErrorKind::PeerFailed). Other ranks wait for one that has returned an error.
+    /// [`Exhausted`](ErrorKind::Exhausted) when no request slot is left;
+    /// [`PeerFailed`](ErrorKind::PeerFailed). If it returns an error on one rank, the other ranks
+    /// wait for that rank.
     pub fn idup(&self) -> Result<PendingDup<D>> {
         self.idup_behind(None)
     }
 
-    /// The same, which begins when `first` is complete, a request of this rank that belongs to the
-    /// duplicate from now on, whatever this returns. If that ends with an error, so does the
-    /// duplicate, without a message.
+    /// Like [`idup`](Self::idup), but starts only when `first` has completed. `first` is a request
+    /// of this rank; the duplicate owns it from now on, whatever this call returns. If `first` ends
+    /// with an error, so does the duplicate, without sending a message.
     ///
     /// # Errors
     /// As [`idup`](Self::idup).
@@ -93,13 +95,13 @@ impl<D: Device> Communicator<D> {
         pending.inspect_err(|_| self.forget(first))
     }
 
-    /// Nobody waits for a request any more.
+    /// Frees a request that is no longer waited for.
     pub(super) fn forget(&self, request: Request) {
-        // It may be over already.
+        // The request may be over already.
         let _ = self.device().free(request);
     }
 
-    /// The same behind a gate, if there is one.
+    /// Like [`idup`](Self::idup), behind a gate if there is one.
     pub(super) fn idup_behind(&self, gate: Option<Arc<Gate>>) -> Result<PendingDup<D>> {
         self.check_members()?;
         let (device, job) = (self.device(), &self.0.job);
@@ -133,7 +135,7 @@ impl<D: Device> Communicator<D> {
             device.register_hook(Box::new(move |port| turn(&fresh, &mut under_way, port)))
         });
         device.wake_hook(*hook);
-        // The first messages leave now. What fails here fails the agreement, too.
+        // Sends the first messages now. An error here fails the agreement as well.
         let _ = device.device_check(Check::NonBlocking);
         Ok(PendingDup {
             parent: self.clone(),
@@ -146,14 +148,14 @@ impl<D: Device> Communicator<D> {
 }
 
 impl<D: Device> PendingDup<D> {
-    /// The request, to be looked at or waited for among others; it must not be completed or freed
-    /// but by [`wait`](Self::wait).
+    /// The request, for testing or waiting along with others. Only [`wait`](Self::wait) may
+    /// complete or free it.
     #[must_use]
     pub fn request(&self) -> Request {
         self.request
     }
 
-    /// The communicator that is duplicated.
+    /// The communicator that is being duplicated.
     #[must_use]
     pub fn parent(&self) -> &Communicator<D> {
         &self.parent
@@ -162,11 +164,11 @@ impl<D: Device> PendingDup<D> {
     /// Whether [`wait`](Self::wait) would return at once. Makes progress.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        // An error means that the next call gives it: that is complete, too.
+        // An error counts as complete too: the next call returns it.
         !matches!(self.parent.device().peek(self.request), Ok(None))
     }
 
-    /// Waits until the duplicate is there.
+    /// Waits until the duplicate is made, and returns it.
     ///
     /// # Errors
     /// As [`Communicator::dup`].
@@ -181,7 +183,7 @@ impl<D: Device> PendingDup<D> {
         Ok(new)
     }
 
-    /// Waits for the context alone, which is taken then.
+    /// Waits for the context only. The caller owns it afterwards.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
@@ -220,13 +222,13 @@ impl<D: Device> Drop for PendingDup<D> {
             self.parent.0.job.pool.release(context);
         }
         if self.request != Request::NULL {
-            // It may be over already.
+            // The request may be over already.
             let _ = self.parent.device().free(self.request);
         }
     }
 }
 
-/// The hook: takes every agreement as far as it goes.
+/// The hook: advances every agreement as far as possible.
 fn turn(
     fresh: &Mutex<VecDeque<Agreement>>,
     under_way: &mut Vec<Agreement>,
@@ -260,40 +262,41 @@ fn turn(
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Going {
-    /// Until something has arrived.
+    /// Waits for messages.
     Waits,
-    /// Nothing was decided, because another creation has the mask here or elsewhere: at the next
-    /// poll.
+    /// Nothing was decided, because another creation holds the mask on this or another rank; try
+    /// again at the next poll.
     Again,
     Over,
 }
 
-/// An agreement under way.
+/// An agreement in progress.
 struct Agreement {
     request: Request,
     outcome: Arc<Mutex<Outcome>>,
     group: Group,
     rank: u32,
     world_rank: u32,
-    /// The parent's.
+    /// The parent's context id.
     context: u32,
     pool: Arc<Pool>,
-    /// Until it is open, nothing is sent.
+    /// Nothing is sent until it is open.
     gate: Option<Arc<Gate>>,
-    /// There is none before everybody has come.
+    /// `None` until every rank has arrived.
     claim: Option<Claim>,
-    /// Of the exchange that is under way; 0 before the first of an intersection.
+    /// Distance between the ranks of the current exchange; 0 before the first exchange of an
+    /// intersection.
     distance: u32,
     words: Offer,
     sent: Vec<u8>,
     received: Vec<u8>,
     layout: Layout,
-    /// Requests that use the buffers.
+    /// Requests that use the buffers: the send, the receive.
     pending: [Option<Request>; 2],
     error: Option<Error>,
-    /// The caller's request is over; what is pending may not be.
+    /// The caller's request is over, though some of `pending` may not be.
     ended: bool,
-    /// The parent may go meanwhile; its contexts may not.
+    /// The parent may be dropped meanwhile; its contexts must not be used again.
     _lease: Lease,
 }
 
@@ -340,7 +343,7 @@ impl Agreement {
                 continue;
             }
             let Some(claim) = &self.claim else {
-                // Everybody has come.
+                // Every rank has arrived.
                 let whom = Whom::AllLater;
                 let context = self.context;
                 let claim = self.pool.claim(Key { context, whom });
@@ -355,7 +358,7 @@ impl Agreement {
         }
     }
 
-    /// Whether it may begin. An error from before it ends it.
+    /// Whether the gate, if there is one, is open. If its request failed, the agreement fails too.
     fn is_let_in(&mut self, port: &mut dyn Port) -> bool {
         let Some(gate) = self.gate.take_if(|_| !self.ended) else {
             return true;
@@ -373,7 +376,7 @@ impl Agreement {
         }
     }
 
-    /// What has arrived goes into the intersection, and the next exchange is the next.
+    /// Intersects the received words with this rank's and moves on to the next exchange.
     fn merge(&mut self) {
         if self.distance == 0 {
             self.distance = 1;
@@ -386,7 +389,7 @@ impl Agreement {
         self.distance = self.distance.saturating_mul(2);
     }
 
-    /// Starts to send to one rank and to receive from another.
+    /// Starts a send to one rank and a receive from another.
     fn exchange(&mut self, port: &mut dyn Port) -> Result<()> {
         let (rank, size) = (u64::from(self.rank), u64::from(self.group.size()));
         let distance = u64::from(self.distance);
@@ -414,8 +417,8 @@ impl Agreement {
             memory: MemoryKind::Host,
         };
         // SAFETY: ranks, tag and context are the communicator's. The buffers belong to this
-        // agreement, are not touched before both requests are over, and go with it, which is after
-        // that.
+        // agreement. They are not touched before both requests are over, and the agreement is only
+        // dropped after that.
         unsafe {
             self.pending[1] = Some(port.irecv(&pattern, buf(&mut self.received))?);
             self.pending[0] = Some(port.isend(&args, buf(&mut self.sent))?);
@@ -423,7 +426,7 @@ impl Agreement {
         Ok(())
     }
 
-    /// Completes what has come to its end; says whether nothing is pending any more.
+    /// Completes the requests that are over; returns whether none is pending any more.
     fn settle(&mut self, port: &mut dyn Port) -> bool {
         for at in 0..self.pending.len() {
             let Some(request) = self.pending[at] else {
@@ -454,18 +457,17 @@ impl Agreement {
         self.pending.iter().all(Option::is_none)
     }
 
-    /// Ends the caller's request, and what is pending as far as that can be.
+    /// Ends the caller's request, and cancels the pending messages where possible.
     fn end(&mut self, port: &mut dyn Port, agreed: Result<u32>) {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
         self.claim = None;
         for request in self.pending.into_iter().flatten() {
-            // Whoever should have taken or sent the message may never do so; it may be over
-            // already.
+            // The other rank may never take or send the message. Or the request is over already.
             let _ = port.cancel(request);
         }
-        // An error of these means that the caller has given the request up.
+        // An error here means that the caller has given the request up.
         let _ = match agreed {
             Ok(context) => {
                 let mut outcome = lock(&self.outcome);

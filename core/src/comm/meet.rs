@@ -1,9 +1,11 @@
-//! The first round of an agreement on a context: everybody has come, and everybody calls the same.
+//! The first round of an agreement on a context: makes sure that every rank has arrived, and that
+//! all make the same call.
 //!
-//! The round has no masks yet (see `context.rs`), so its words carry a mark of the call, and its
-//! complement: after the intersection both are as they were on every rank, or not so on any. Only
-//! where ranks differ, more rounds find out who does, and what he calls, with the same
-//! intersection: so every rank has the same text, and what is compared costs no message.
+//! This round carries no masks yet (see `context.rs`). Its words carry a mark of the call and the
+//! mark's complement instead. If all marks are equal, the intersection leaves both words as they
+//! were; if any two differ, every rank sees a changed word. Only then do more rounds, by the same
+//! intersection, find out which rank differs and what it calls. So every rank reports the same
+//! text, and the comparison costs no extra message when the calls agree.
 
 use super::Communicator;
 use super::context::{Offer, WORDS, lowest};
@@ -13,7 +15,7 @@ use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::group::Group;
 
-/// How a communicator is made, with the arguments that all ranks have to give alike.
+/// How a communicator is made, with the arguments that must be the same on all ranks.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Call<'a> {
     Dup,
@@ -28,12 +30,12 @@ pub(super) enum Call<'a> {
     DistGraphCreate,
     IntercommCreate,
     Merge,
-    /// A second context of what is made already.
+    /// A second context for a communicator that is already made.
     Across,
 }
 
 impl Call<'_> {
-    /// Tells calls apart.
+    /// A number that differs from call to call.
     fn mark(self) -> u64 {
         match self {
             Self::Dup => mix([0]),
@@ -68,7 +70,7 @@ impl Call<'_> {
         }
     }
 
-    /// The call in words, with what its mark is made of.
+    /// The call in words, with the arguments that its mark covers.
     fn text(self) -> String {
         match self {
             Self::Dup | Self::Across => "dup".to_owned(),
@@ -90,7 +92,7 @@ impl Call<'_> {
             Self::CartSub(keep) => format!("sub of a grid with dimensions to keep {keep:?}"),
             Self::GraphCreate(graph) => {
                 let lists = (0..graph.size()).map(|rank| graph.neighbours(rank));
-                // More of them would not fit a message.
+                // More lists would not fit into a message.
                 let lists: Vec<_> = lists.take(TEXT).collect();
                 format!("graph_create with neighbours {lists:?}")
             }
@@ -102,21 +104,21 @@ impl Call<'_> {
     }
 }
 
-/// Longest text of a call, in bytes.
+/// Longest text of a call, in bytes. Longer ones are cut.
 const TEXT: usize = WORDS * 8;
 
-/// A number for numbers: FNV-1a, a word at a time.
+/// Hashes numbers into one: FNV-1a, a word at a time.
 pub(super) fn mix(words: impl IntoIterator<Item = u64>) -> u64 {
     let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x0100_0000_01b3);
     words.into_iter().fold(0xcbf2_9ce4_8422_2325, mix)
 }
 
 impl<D: Device> Communicator<D> {
-    /// Returns when all have come that `and` intersects offers with.
+    /// Returns when all ranks whose offers `and` intersects have arrived.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument), with one text on all of them, if they do
-    /// not call the same.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument), with the same text on all ranks, if they
+    /// make different calls.
     pub(super) fn meet_by(
         &self,
         call: Call<'_>,
@@ -132,12 +134,12 @@ impl<D: Device> Communicator<D> {
         Err(self.apart(call, &mut and)?)
     }
 
-    /// The same with all ranks.
+    /// Like [`meet_by`](Self::meet_by), with all ranks of the communicator.
     pub(super) fn meet(&self, call: Call<'_>) -> Result<()> {
         self.meet_by(call, |offer| self.and_words(offer))
     }
 
-    /// What the first rank calls, and the first that calls something else.
+    /// Finds out what the first rank calls, and the first rank that calls something else.
     #[cold]
     fn apart(
         &self,
@@ -159,12 +161,13 @@ impl<D: Device> Communicator<D> {
     }
 }
 
-/// The lowest number that somebody gives; somebody does. Twelve bits in a round.
+/// The lowest of the numbers that ranks contribute; at least one must contribute. Finds twelve bits
+/// per round.
 fn lowest_of(mine: Option<u32>, and: &mut impl FnMut(&mut Offer) -> Result<()>) -> Result<u32> {
     let (mut mine, mut found) = (mine, 0);
     for shift in [24, 12, 0] {
         let digit = |number: u32| number >> shift & 0xfff;
-        // A bit that is gone is a digit that somebody has.
+        // A cleared bit is a digit that some rank has.
         let mut offer = [u64::MAX; WORDS + 1];
         if let Some(digit) = mine.map(digit) {
             offer[digit as usize / 64] &= !(1 << (digit % 64));
@@ -177,7 +180,7 @@ fn lowest_of(mine: Option<u32>, and: &mut impl FnMut(&mut Offer) -> Result<()>) 
     Ok(found)
 }
 
-/// What the one rank says that says something.
+/// The words of the one rank that contributes any.
 fn said_by<const N: usize>(
     mine: Option<[u64; N]>,
     and: &mut impl FnMut(&mut Offer) -> Result<()>,
@@ -192,7 +195,7 @@ fn said_by<const N: usize>(
     Ok(said)
 }
 
-/// A text, cut.
+/// The bytes of a text, cut to [`TEXT`].
 fn bytes_of(text: &str) -> [u64; WORDS] {
     let mut bytes = [0; TEXT];
     let len = text.len().min(TEXT);

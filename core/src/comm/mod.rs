@@ -1,22 +1,23 @@
-//! The untyped communicator: a group, a place in it, and context ids of its own, on a device.
+//! The untyped communicator: a group, the caller's rank in it, and context ids of its own, on a
+//! device.
 //!
-//! A [`Communicator`] is what `portolan::Comm`, `coll` and `rma` (to come) are built on. It turns
-//! ranks of its group into processes of the device, checks ranks and tags once
-//! ([`Communicator::send_args`], [`Communicator::pattern`]), and keeps what MPI hangs on a
+//! `portolan::Comm`, `coll` and `rma` (to come) are built on [`Communicator`]. It translates ranks
+//! of its group into processes of the device, checks ranks and tags once
+//! ([`Communicator::send_args`], [`Communicator::pattern`]), and keeps what MPI attaches to a
 //! communicator: a name, an error mode, attributes. It is a counted handle: clones are the same
 //! communicator.
 //!
-//! **Creation** ([`dup`](Communicator::dup), [`split`](Communicator::split),
-//! [`create`](Communicator::create)) is collective over the parent, which agrees on the context ids
-//! (`context.rs` says how); [`create_group`](Communicator::create_group) is collective over the new
-//! group only, and [`alone`](Communicator::alone) over nobody. **Freeing** is local: dropping the
-//! last handle never communicates, and what is pending completes. The id goes back to this rank's
-//! set of free ids when nothing is pending that has a [lease](Lease) on it, and is used again only
-//! when every rank of some later creation has it free.
+//! **Creation** by [`dup`](Communicator::dup), [`split`](Communicator::split) or
+//! [`create`](Communicator::create) is collective over the parent, whose ranks agree on the context
+//! ids (`context.rs` explains how). [`create_group`](Communicator::create_group) is collective over
+//! the new group only, and [`alone`](Communicator::alone) is local. **Freeing** is local: dropping
+//! the last handle never communicates, and pending operations still complete. The id returns to
+//! this rank's set of free ids once no pending operation holds a [lease](Lease) on it. It is used
+//! again only when it is free on every rank that takes part in a later creation.
 //!
 //! The few collectives here ([`barrier`](Communicator::barrier), [`bcast`](Communicator::bcast),
 //! [`and_words`](Communicator::and_words), [`allgather_words`](Communicator::allgather_words)) are
-//! what creation needs; the real ones are `coll`'s. `tags.rs` says who has which tags on the
+//! the ones that creation needs; the full set is in `coll`. `tags.rs` assigns the tags on the
 //! collective context.
 
 mod among;
@@ -60,7 +61,7 @@ use crate::group::{Comparison, Group};
 use attributes::Attributes;
 use extension::{Extensions, Job};
 
-/// What becomes of an error on a communicator (MPI-4 section 9.3).
+/// How errors on a communicator are handled (MPI-4 section 9.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Errors {
@@ -75,7 +76,7 @@ pub enum Errors {
 
 /// A communicator on a device. See the [module](self).
 ///
-/// Threads may share it where they may share the device.
+/// Threads may share it if they may share the device.
 #[derive(Debug)]
 pub struct Communicator<D: Device>(Arc<Inner<D>>);
 
@@ -90,9 +91,9 @@ struct Inner<D: Device> {
     group: Group,
     rank: u32,
     tag_ub: u32,
-    /// Context id of point-to-point messages; collectives have the next one.
+    /// Context id of point-to-point messages. Collective messages use the next one.
     context: u32,
-    /// How many the device knows of: 1 where there are no collectives.
+    /// Number of contexts that the device knows of: 1 for a communicator without collectives.
     contexts: u32,
     errors: AtomicU8,
     job: Arc<Job<D>>,
@@ -103,13 +104,14 @@ struct Inner<D: Device> {
     lease: Lease,
 }
 
-/// What a communicator is made of.
+/// The parts of a new communicator.
 struct New<'a, D: Device> {
     parent: Option<&'a Communicator<D>>,
     group: Group,
     rank: u32,
     context: u32,
-    /// Its ranks do things together; not so where the group is the other one of two.
+    /// Whether its ranks perform collectives with each other. Not if `group` is the remote group of
+    /// an intercommunicator.
     collective: bool,
     errors: Errors,
     name: String,
@@ -118,8 +120,8 @@ struct New<'a, D: Device> {
 
 /// Contexts of a communicator that the device knows of: point-to-point and collective.
 const CONTEXTS: u32 = 2;
-/// From one communicator's contexts to the next one's. Between them is the one in which parts of
-/// a communicator agree (`among.rs`).
+/// Distance from one communicator's contexts to the next one's. The range includes the context in
+/// which parts of a communicator agree (`among.rs`).
 const STRIDE: u32 = 4;
 
 impl<D: Device> Communicator<D> {
@@ -203,7 +205,7 @@ impl<D: Device> Communicator<D> {
         &self.0.group
     }
 
-    /// The device under it.
+    /// The device underneath.
     #[inline]
     #[must_use]
     pub fn device(&self) -> &D {
@@ -222,7 +224,7 @@ impl<D: Device> Communicator<D> {
         self.0.context
     }
 
-    /// Whether two handles are of the same communicator (`MPI_IDENT`).
+    /// Whether two handles refer to the same communicator (`MPI_IDENT`).
     #[doc(alias = "MPI_IDENT")]
     #[must_use]
     pub fn same_as(&self, other: &Self) -> bool {
@@ -239,13 +241,13 @@ impl<D: Device> Communicator<D> {
         }
     }
 
-    /// Whether both come from one world.
+    /// Whether both descend from the same world.
     fn of_job(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0.job, &other.0.job)
     }
 
-    /// Keeps the communicator's context ids from being used again as long as it lives, also beyond
-    /// the communicator's last handle.
+    /// Returns a lease: for as long as it lives, even after the communicator's last handle is gone,
+    /// the communicator's context ids are not used again.
     #[must_use]
     pub fn lease(&self) -> Lease {
         self.0.lease.clone()
@@ -257,22 +259,22 @@ impl<D: Device> Communicator<D> {
         self.0.job.pool.live()
     }
 
-    /// From now on all communicators of this rank's job are good for nothing but messages under way
-    /// and dropping: the rank has left. Collective calls on them, creations included, are
-    /// [`Finalized`](ErrorKind::Finalized), also where they would send nothing. Local.
+    /// Marks this rank as having left the job. Afterwards its communicators serve only to finish
+    /// the messages under way and to be dropped. Collective calls on them, creations included,
+    /// return [`Finalized`](ErrorKind::Finalized), even where they would send nothing. Local.
     pub fn end_all(&self) {
-        // Relaxed: it carries no data. A call in another thread at the same time may go either way.
+        // Relaxed: it carries no data. A concurrent call in another thread may go either way.
         self.0.job.ended.store(true, Ordering::Relaxed);
     }
 
-    /// The name that people see (`MPI_Comm_get_name`).
+    /// The name for people to see (`MPI_Comm_get_name`).
     #[doc(alias = "MPI_Comm_get_name")]
     #[must_use]
     pub fn name(&self) -> String {
         lock(&self.0.name).clone()
     }
 
-    /// Gives it a name (`MPI_Comm_set_name`).
+    /// Sets the name (`MPI_Comm_set_name`).
     #[doc(alias = "MPI_Comm_set_name")]
     pub fn set_name(&self, name: impl Into<String>) {
         *lock(&self.0.name) = name.into();
@@ -280,7 +282,7 @@ impl<D: Device> Communicator<D> {
 
     // ---- Errors --------------------------------------------------------------------------------
 
-    /// What becomes of errors (`MPI_Comm_get_errhandler`).
+    /// How errors are handled (`MPI_Comm_get_errhandler`).
     #[doc(alias = "MPI_Comm_get_errhandler")]
     #[must_use]
     pub fn errors(&self) -> Errors {
@@ -291,13 +293,13 @@ impl<D: Device> Communicator<D> {
         }
     }
 
-    /// Says what becomes of errors from now on (`MPI_Comm_set_errhandler`).
+    /// Sets how errors are handled from now on (`MPI_Comm_set_errhandler`).
     #[doc(alias = "MPI_Comm_set_errhandler")]
     pub fn set_errors(&self, errors: Errors) {
         self.0.errors.store(errors as u8, Ordering::Relaxed);
     }
 
-    /// An error of this rank, on this device.
+    /// Makes an error that names this rank and this device.
     #[cold]
     #[must_use]
     pub fn error(&self, kind: ErrorKind, what: String, remedy: &str) -> Error {
@@ -321,7 +323,8 @@ impl<D: Device> Inner<D> {
 }
 
 impl<D: Device> Drop for Inner<D> {
-    /// Local: the device forgets the contexts; the id is free here when the last lease goes.
+    /// Local: the device forgets the contexts. The id becomes free on this rank when the last lease
+    /// is dropped.
     fn drop(&mut self) {
         let attributes = self.attributes.get_mut();
         attributes.unwrap_or_else(PoisonError::into_inner).clear();
@@ -341,7 +344,8 @@ impl<D: Device> std::fmt::Debug for Inner<D> {
     }
 }
 
-/// The lock, whether or not a hook panicked while it was held: nothing is ever half done in it.
+/// Locks `mutex`, ignoring poison: a hook may have panicked while the lock was held, but no update
+/// under it is ever left half done.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,8 @@
-//! Whom a message is from and what it is about: types instead of sentinels.
+//! Selection of messages by source and tag, with types instead of sentinel values.
 
 use std::fmt;
 
-/// The tag of a message: 0 to the device's largest (`MPI_TAG_UB`).
+/// The tag of a message, from 0 to the device's largest (`MPI_TAG_UB`).
 #[doc(alias = "MPI_TAG_UB")]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Tag(pub u32);
@@ -20,7 +20,7 @@ impl fmt::Display for Tag {
     }
 }
 
-/// Whom a receive or probe takes messages from.
+/// The sources that a receive or probe accepts messages from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Source {
     /// Any rank of the communicator (`MPI_ANY_SOURCE`).
@@ -31,7 +31,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// The rank, if it is one.
+    /// The rank, unless any is accepted.
     #[inline]
     #[must_use]
     pub const fn rank(self) -> Option<u32> {
@@ -49,7 +49,7 @@ impl From<u32> for Source {
     }
 }
 
-/// Which tags a receive or probe takes.
+/// The tags that a receive or probe accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Tags {
     /// Any tag (`MPI_ANY_TAG`).
@@ -60,7 +60,7 @@ pub enum Tags {
 }
 
 impl Tags {
-    /// The tag's value, if it is one.
+    /// The tag's value, unless any is accepted.
     #[inline]
     #[must_use]
     pub const fn value(self) -> Option<u32> {

@@ -1,30 +1,31 @@
-//! The tags of messages on the collective context: who has which. Messages of different operations
-//! can be under way between two ranks at once, because creations go on in the background
-//! (`later.rs`), so no two share one.
+//! Assigns the tags of messages on the collective context. No two operations share one: creations
+//! run in the background (`later.rs`), so messages of different operations can be under way between
+//! the same two ranks.
 
 use super::Tag;
 
-/// The first tag on the collective context that this crate leaves alone: they are `coll`'s from
-/// there on.
+/// The first tag on the collective context that this crate leaves free. From here on the tags
+/// belong to `coll`.
 pub const FIRST_FREE_TAG: u32 = 0x400;
 
-/// The first tag of this crate.
+/// The first tag that this crate uses.
 const FIRST: u32 = 0x100;
 
-/// Tags of each operation: one per round, in each of which the distance between two ranks doubles.
+/// Tags per operation: one for each round. The distance between the two ranks doubles from round to
+/// round.
 const ROUNDS: u32 = u32::BITS;
 
-/// The operations of this crate that have messages there.
+/// The operations of this crate that send messages on the collective context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Of {
     Barrier,
     And,
     Bcast,
     Gather,
-    /// How much is routed to the ends of edges.
+    /// The lengths of the messages routed to the ends of edges.
     RouteLength,
     Route,
-    /// Duplicates in the background. It is the last one.
+    /// Duplicates in the background. Must stay the last variant.
     Later,
 }
 
