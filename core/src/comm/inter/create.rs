@@ -1,11 +1,11 @@
-//! How two groups come to have an intercommunicator.
+//! Connecting two groups by an intercommunicator.
 //!
-//! Each group has a communicator and a leader; the leaders have one in common. Whatever all ranks
-//! have to agree on, each group agrees on by itself, the leaders swap what came out, and each tells
-//! its group. Before anything else each group meets, so that a rank which makes a communicator of
-//! another kind is told, as elsewhere. An error on one side is told to the other, so that nobody
-//! waits for those who have given up. Once the context of the merged communicator is agreed on, the
-//! leaders are not needed any more.
+//! Each group has a communicator and a leader, and the two leaders share a communicator. To agree
+//! on something, each group first agrees among itself, then the leaders exchange the results, and
+//! each leader tells its group. Before anything else, the ranks of each group meet, so that a rank
+//! that makes another kind of communicator is noticed, as elsewhere. An error on one side is
+//! reported to the other side, so that no rank waits for ranks that have given up. Once the context
+//! of the merged communicator is agreed on, the leaders have no further part.
 
 use super::super::context::{Key, Offer, Whom};
 use super::super::meet::Call;
@@ -16,35 +16,38 @@ use crate::device::{Device, ProcId};
 use crate::error::{Error, ErrorKind, Result};
 use crate::group::Group;
 
-/// Where a leader finds the other one.
+/// How a leader reaches the other leader.
 #[derive(Clone, Copy, Debug)]
 pub struct RemoteLeader<'a, D: Device> {
-    /// A communicator that has both leaders.
+    /// A communicator that contains both leaders.
     pub peer: &'a Communicator<D>,
-    /// The other leader's rank there.
+    /// The other leader's rank in `peer`.
     pub rank: u32,
-    /// Tells creations apart that two leaders may do at once; nothing to do with tags of messages.
+    /// Distinguishes creations that the same two leaders may run at once. Unrelated to the tags of
+    /// messages.
     pub tag: Tag,
 }
 
 impl<D: Device> InterCommunicator<D> {
     /// The intercommunicator of this group and another (`MPI_Intercomm_create`). Collective over
-    /// both groups: each calls it with its own communicator and leader. `remote` is needed on the
-    /// leader only, and not looked at elsewhere.
+    /// both groups: each calls it with its own communicator and leader. `remote` is required on the
+    /// leader and ignored on other ranks.
     ///
     /// The error mode is inherited from `local`.
     ///
     /// # Errors
     /// [`InvalidRank`](ErrorKind::InvalidRank) if a leader is outside of its communicator;
     /// [`InvalidTag`](ErrorKind::InvalidTag); [`InvalidArgument`](ErrorKind::InvalidArgument) if
-    /// the leader has no `remote`, the groups have a process in common, or other ranks of this one
-    /// make a communicator of another kind; [`InvalidCommunicator`](ErrorKind::InvalidCommunicator)
-    /// if the leaders' communicator is of another job; [`Exhausted`](ErrorKind::Exhausted);
-    /// [`PeerFailed`](ErrorKind::PeerFailed). What is wrong with a leader's arguments its whole
-    /// group is told. After an error both groups may try again, with the same tag, too: the calls
-    /// of one leader with it belong to those of the other in their order, those that failed as
-    /// well. So a group that has not called when the other one's call failed ends its next call
-    /// with that error.
+    /// the leader has no `remote`, the groups have a process in common, or other ranks of this
+    /// group make a communicator of another kind;
+    /// [`InvalidCommunicator`](ErrorKind::InvalidCommunicator) if the leaders' communicator belongs
+    /// to another job; [`Exhausted`](ErrorKind::Exhausted); [`PeerFailed`](ErrorKind::PeerFailed).
+    /// If a leader's arguments are wrong, its whole group gets the error.
+    ///
+    /// After an error both groups may try again, even with the same tag. The calls of the two
+    /// leaders with one tag are paired in order, including those that failed. So if one group's
+    /// call fails before the other group has called, the other group's next call fails with the
+    /// same error.
     pub fn create(
         local: &Communicator<D>,
         leader: u32,
@@ -76,7 +79,7 @@ impl<D: Device> InterCommunicator<D> {
             },
         };
         let ranks = mine.size() + other.group.size();
-        // Both groups have met, and the leaders after that: everybody has come.
+        // Both groups have met, and then the leaders have, so every rank has arrived.
         let context = local.decide_by(key, ranks, |offer| sides.and(offer))?;
         let (group, offset) = if low {
             (mine.union(&other.group), 0)
@@ -88,14 +91,14 @@ impl<D: Device> InterCommunicator<D> {
     }
 }
 
-/// This side, and on its leader the connection to the other one.
+/// This side and, on its leader, the connection to the other side.
 struct Sides<'a, D: Device> {
     local: &'a Communicator<D>,
     leader: u32,
     link: Result<Link<'a, D>>,
 }
 
-/// What one side knows of the other.
+/// What one side knows about the other.
 struct Other {
     context: u32,
     leader: ProcId,
@@ -111,7 +114,7 @@ impl<'a, D: Device> Sides<'a, D> {
         }
     }
 
-    /// Each side tells the other who it is.
+    /// Tells each side which context, leader and group the other side has.
     fn meet(&mut self) -> Result<Other> {
         let leader = self.local.group().process(self.leader);
         let head = [self.local.context(), leader.map_or(0, ProcId::index)];
@@ -122,15 +125,15 @@ impl<'a, D: Device> Sides<'a, D> {
         {
             link.begin();
         }
-        // The other side is waiting even if this one cannot begin.
+        // The other side waits for a message even if this side cannot begin.
         let able = self.local.check_members();
         if able.is_ok()
             && let Err(error) = self.local.meet(Call::IntercommCreate)
         {
-            // All ranks here know of this, and the other side's leader may be waiting; or it never
-            // comes, so that this one does not wait for its word. What is said lies there until its
-            // leader's next call with this tag, which it ends: calls belong together in their
-            // order.
+            // All ranks of this side get this error. The other side's leader may be waiting, so it
+            // is told. But it may also never call, so this leader does not wait for its answer. In
+            // that case the message stays until the other leader's next call with this tag and
+            // fails that call, because the leaders' calls are paired in order.
             if self.local.rank() == self.leader
                 && let Ok(link) = &mut self.link
             {
@@ -164,7 +167,7 @@ impl<'a, D: Device> Sides<'a, D> {
         (mine.map_or(0, ProcId::index), other.leader.index())
     }
 
-    /// Bitwise and over both sides.
+    /// Bitwise AND over both sides.
     fn and(&mut self, offer: &mut Offer) -> Result<()> {
         let agreed = self.local.and_words(offer);
         let mine = agreed.map(|()| offer.iter().flat_map(|word| word.to_le_bytes()).collect());
@@ -179,7 +182,8 @@ impl<'a, D: Device> Sides<'a, D> {
         Ok(())
     }
 
-    /// What the other side has to say, for everybody on this one; this side's leader says `mine`.
+    /// Returns the other side's message to all ranks of this side. This side's leader sends `mine`
+    /// in exchange.
     fn together(&mut self, mine: Result<Vec<u8>>) -> Result<Vec<u8>> {
         let local = self.local;
         if local.rank() != self.leader {
@@ -196,7 +200,7 @@ impl<'a, D: Device> Sides<'a, D> {
         if let Err(error) = &shared
             && met
         {
-            // The other side would wait for the next round.
+            // Otherwise the other side would wait for the next round.
             link.give_up(error);
         }
         shared
@@ -212,7 +216,7 @@ impl<'a, D: Device> Sides<'a, D> {
     }
 }
 
-/// A leader's connection, if what it was given makes sense.
+/// A leader's connection to the other leader, if its arguments make sense.
 fn link<'a, D: Device>(
     local: &Communicator<D>,
     remote: Option<RemoteLeader<'a, D>>,

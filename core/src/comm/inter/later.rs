@@ -12,23 +12,23 @@ use crate::request::Request;
 
 /// A duplicate of an intercommunicator that is being made ([`InterCommunicator::idup`]).
 ///
-/// Dropping it gives the duplicate up; the agreement goes on, because the other ranks take part in
-/// it.
+/// Dropping it gives up the duplicate. The agreement still runs to its end, because the other ranks
+/// take part in it.
 #[must_use = "dropping it gives the duplicate up"]
 pub struct PendingInterDup<D: Device> {
     parent: InterCommunicator<D>,
-    /// The communicator of both groups, and the context for messages between them.
+    /// The communicator of both groups, and below it the context for messages between them.
     merged: PendingDup<D>,
     messages: PendingDup<D>,
-    // As they were when the call was made.
+    // As they were at the time of the call.
     attributes: Attributes,
     errors: Errors,
 }
 
 impl<D: Device> InterCommunicator<D> {
-    /// Starts to make another one of the same groups (`MPI_Comm_idup`); it is there when
-    /// [`PendingInterDup::wait`] returns it. What it inherits is what there is now. Collective over
-    /// both groups, as [`Communicator::idup`](crate::comm::Communicator::idup).
+    /// Starts to make a new intercommunicator of the same groups (`MPI_Comm_idup`);
+    /// [`PendingInterDup::wait`] returns it. It inherits attributes and error mode as they are now.
+    /// Collective over both groups, like [`Communicator::idup`](crate::comm::Communicator::idup).
     ///
     /// # Errors
     /// As [`Communicator::idup`](crate::comm::Communicator::idup).
@@ -36,9 +36,9 @@ impl<D: Device> InterCommunicator<D> {
         self.idup_behind(None)
     }
 
-    /// The same, which begins when `first` is complete, a request of this rank that belongs to the
-    /// duplicate from now on, whatever this returns. If that ends with an error, so does the
-    /// duplicate, without a message.
+    /// Like [`idup`](Self::idup), but starts only when `first` has completed. `first` is a request
+    /// of this rank; the duplicate owns it from now on, whatever this call returns. If `first` ends
+    /// with an error, so does the duplicate, without sending a message.
     ///
     /// # Errors
     /// As [`idup`](Self::idup).
@@ -60,7 +60,7 @@ impl<D: Device> InterCommunicator<D> {
 }
 
 impl<D: Device> PendingInterDup<D> {
-    /// The intercommunicator that is duplicated.
+    /// The intercommunicator that is being duplicated.
     #[must_use]
     pub fn parent(&self) -> &InterCommunicator<D> {
         &self.parent
@@ -72,7 +72,7 @@ impl<D: Device> PendingInterDup<D> {
         self.merged.is_complete() && self.messages.is_complete()
     }
 
-    /// Waits until the duplicate is there.
+    /// Waits until the duplicate is made, and returns it.
     ///
     /// # Errors
     /// As [`InterCommunicator::dup`].

@@ -1,4 +1,4 @@
-//! What the leaders of two groups say to each other, and to their groups.
+//! Messages between the leaders of two groups, and from each leader to its group.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -9,28 +9,30 @@ use crate::device::{Completion, Device, ProcId, SendArgs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::matching::Pattern;
 
-/// Which context of the peer communicator leaders talk in. The device knows nothing about it: ranks
-/// are processes there.
+/// Offset of the peer communicator's context in which leaders talk. The device knows nothing about
+/// it, so ranks there are process numbers.
 const CONTEXT: u32 = 3;
-/// Attempt, round, outcome, length of what follows.
+/// Attempt, round, outcome, length of the body.
 type Head = [u8; 32];
-/// Longest text of an error that is passed on, in bytes.
+/// Longest error text that is passed on, in bytes.
 const TEXT: usize = 1000;
 
-/// The outcome of something: data, or an error in so many words.
+/// The outcome of a step: data, or an error.
 type Said = std::result::Result<Vec<u8>, Error>;
 
-/// How often this rank, as a leader, has talked to others: by context, the other's process and tag.
-/// Both leaders count alike, because the calls of one pair with those of the other in their order,
-/// whatever comes of them.
+/// How often this rank, as a leader, has talked to another leader, by context, the other's process,
+/// and tag. Both leaders count alike, because their calls are paired in order, whether they succeed
+/// or fail.
 ///
-/// They are the job's and not the communicator's: what nobody has heard yet lies under its context,
+/// The counts belong to the job, not to a communicator. Messages that were never received stay
+/// under the communicator's context. If the next communicator with that context counted from one,
+/// it would take them for its own.
 /// and if the next communicator there counted from one, it would take that for its own.
 #[derive(Debug, Default)]
 pub(in super::super) struct Attempts(Mutex<BTreeMap<(u32, u32, u32), u64>>);
 
 impl Attempts {
-    /// The number of one more.
+    /// The number of the next attempt.
     fn next(&self, context: u32, process: ProcId, tag: Tag) -> u64 {
         let mut all = lock(&self.0);
         let count = all.entry((context, process.index(), tag.0)).or_default();
@@ -44,7 +46,7 @@ pub(super) struct Link<'a, D: Device> {
     peer: &'a Communicator<D>,
     process: ProcId,
     tag: Tag,
-    /// 0 before it has [begun](Self::begin).
+    /// 0 before [`begin`](Self::begin).
     attempt: u64,
     round: u64,
 }
@@ -60,17 +62,17 @@ impl<'a, D: Device> Link<'a, D> {
         }
     }
 
-    /// Begins an attempt: on the leader only, and before anything is said.
+    /// Begins an attempt. Called on the leader only, before any message.
     pub(super) fn begin(&mut self) {
         let attempts = &self.peer.0.job.attempts;
         self.attempt = attempts.next(self.peer.context(), self.process, self.tag);
     }
 
-    /// Says how it went here, and hears how it went there.
+    /// Sends this side's outcome and receives the other side's.
     ///
-    /// Attempts are counted: what was said last in one that failed is still there when the next one
-    /// begins, and is dropped then. So a leader may have to hear twice before the other hears it
-    /// once: what is said here waits for nobody.
+    /// Attempts are numbered. The last message of a failed attempt may still be waiting when the
+    /// next attempt begins; it is skipped then. So a leader may have to receive twice before the
+    /// other leader receives once, which is why sending here waits for no receiver.
     pub(super) fn swap(&mut self, mine: &Said) -> Said {
         self.say(mine)?;
         let (_, pattern) = self.way();
@@ -94,10 +96,10 @@ impl<'a, D: Device> Link<'a, D> {
         heard(self.peer, outcome, body)
     }
 
-    /// Says that nothing comes any more, and does not wait until anybody hears it: the other leader
-    /// may have given up, too, or be done.
+    /// Tells the other leader that no more messages come. Does not wait until it is received,
+    /// because the other leader may have given up or finished, too.
     pub(super) fn give_up(&mut self, why: &Error) {
-        // Nobody is left to tell if that fails, too.
+        // If this fails as well, there is no other way to tell the other leader.
         let _ = self.say(&Err(why.clone()));
     }
 
@@ -130,8 +132,8 @@ impl<'a, D: Device> Link<'a, D> {
         (args, pattern)
     }
 
-    /// As many bytes as the other leader says will come, if that can be: a list of all processes is
-    /// the longest there is.
+    /// A buffer for the number of bytes that the other leader announces, if it is plausible. The
+    /// longest message is a list of all processes.
     fn room(&self, len: u64) -> Result<Vec<u8>> {
         let most = 8 * u64::from(self.peer.device().attributes().world_size) + 8192;
         if len <= most {
@@ -154,14 +156,14 @@ impl<'a, D: Device> Link<'a, D> {
 }
 
 impl<D: Device> Communicator<D> {
-    /// Sends a message that keeps itself until somebody takes it, or the job ends; the arguments
-    /// must be legal.
+    /// Sends a message without waiting for its receiver. The bytes stay with the request until the
+    /// message is received or the job ends. The arguments must be legal.
     fn leave(&self, args: &SendArgs, bytes: Vec<u8>) -> Result<()> {
         let device = self.device();
         let guard = NoUnwind::new("the creation of an intercommunicator");
-        // SAFETY: the arguments are legal. The bytes stay where they are: they are dropped when the
-        // request is over, below or by the device, and the guard lets no panic past before it has
-        // them.
+        // SAFETY: the arguments are legal. The bytes do not move: they are dropped when the request
+        // is over, either below or by the device. Until the device owns them, the guard lets no
+        // panic escape.
         let request = unsafe { device.isend_contig_unchecked(args, ContigBuf::from_bytes(&bytes)) };
         let left = request.and_then(|request| {
             if device.test(request)?.is_none() {
@@ -175,7 +177,7 @@ impl<D: Device> Communicator<D> {
         left
     }
 
-    /// What rank `root` has to say goes to everybody here. The others' `said` is not looked at.
+    /// Sends rank `root`'s `said` to all ranks here. The other ranks' `said` is ignored.
     pub(super) fn share(&self, said: Said, root: u32) -> Said {
         let root_is_me = self.rank() == root;
         let (outcome, mut body) = match root_is_me {
@@ -197,7 +199,7 @@ impl<D: Device> Communicator<D> {
     }
 }
 
-/// Errors that are passed on as what they are.
+/// Kinds of errors that keep their kind when they are passed on. Others become the first.
 const KINDS: [ErrorKind; 8] = [
     ErrorKind::Internal,
     ErrorKind::Aborted,
@@ -209,13 +211,13 @@ const KINDS: [ErrorKind; 8] = [
     ErrorKind::PeerFailed,
 ];
 
-/// 0 and the data, or 1 plus the number of the kind of error and its text.
+/// Encodes an outcome: 0 and the data, or 1 plus the index of the error's kind, and its text.
 fn spoken(said: &Said) -> (u64, Vec<u8>) {
     match said {
         Ok(bytes) => (0, bytes.clone()),
         Err(error) => {
             let kind = KINDS.iter().position(|&kind| kind == error.kind());
-            // Whom the error is about goes before its text; 0 is nobody.
+            // The peer that the error is about precedes its text, plus one; 0 means none.
             let peer = error.peer().map_or(0, |peer| u64::from(peer) + 1);
             let mut body = peer.to_le_bytes().to_vec();
             body.extend(error.to_string().bytes().take(TEXT));

@@ -1,10 +1,11 @@
 //! Intercommunicators: two groups that talk to each other (MPI-4 section 7.6).
 //!
-//! A rank names ranks of the *other* group. Point-to-point messages go through a communicator whose
-//! group is the remote one ([`InterCommunicator::messages`]). Everything that concerns all ranks
-//! goes through a second one, of both groups ([`InterCommunicator::merged`]): agreeing on contexts
-//! here, the collectives of `coll`. `create.rs` says how two groups that share no communicator come
-//! to have that, `parts.rs` how parts of two groups that have one come to have another.
+//! A rank addresses ranks of the *other* group. Point-to-point messages go through a communicator
+//! whose group is the remote one ([`InterCommunicator::messages`]). Everything that involves all
+//! ranks goes through a second communicator, of both groups ([`InterCommunicator::merged`]): the
+//! agreement on contexts here, and the collectives of `coll`. `create.rs` connects two groups that
+//! share no communicator. `parts.rs` makes an intercommunicator of parts of two groups that are
+//! connected already.
 
 mod create;
 mod later;
@@ -25,8 +26,9 @@ use crate::group::{Comparison, Group};
 
 /// Two groups that talk to each other, and the caller's place in one of them (MPI-4 section 7.6).
 ///
-/// A rank names ranks of the *other* group: messages go by [`messages`](Self::messages), what
-/// concerns all ranks by [`merged`](Self::merged). A counted handle, as [`Communicator`] is.
+/// A rank addresses ranks of the *other* group. Messages go through [`messages`](Self::messages),
+/// collective operations through [`merged`](Self::merged). It is a counted handle, like
+/// [`Communicator`].
 #[derive(Debug)]
 pub struct InterCommunicator<D: Device>(Arc<Inner<D>>);
 
@@ -41,7 +43,7 @@ struct Inner<D: Device> {
     messages: Communicator<D>,
     merged: Communicator<D>,
     local: Group,
-    /// Whether the caller's group comes first in the merged one.
+    /// Whether the caller's group comes first in the merged group.
     low: bool,
 }
 
@@ -76,8 +78,8 @@ impl<D: Device> InterCommunicator<D> {
         self.0.messages.group()
     }
 
-    /// The communicator that messages between the groups go through: its group is the remote one,
-    /// its rank the caller's in the local one. Collective calls on it are
+    /// The communicator for messages between the groups. Its group is the remote one; its rank is
+    /// the caller's rank in the local group. Collective calls on it return
     /// [`InvalidCommunicator`](ErrorKind::InvalidCommunicator). Its name, attributes and error mode
     /// are the intercommunicator's.
     #[inline]
@@ -86,39 +88,41 @@ impl<D: Device> InterCommunicator<D> {
         &self.0.messages
     }
 
-    /// The communicator of both groups, for collective operations; the same order everywhere.
+    /// The communicator of both groups, for collective operations. All ranks see the groups in the
+    /// same order.
     #[inline]
     #[must_use]
     pub fn merged(&self) -> &Communicator<D> {
         &self.0.merged
     }
 
-    /// The rank that the first of the caller's group has in the [merged](Self::merged) one.
+    /// The rank of the caller's group's first member in the [merged](Self::merged) communicator.
     #[must_use]
     pub fn local_offset(&self) -> u32 {
         if self.0.low { 0 } else { self.remote_size() }
     }
 
-    /// The rank that the first of the other group has in the [merged](Self::merged) one.
+    /// The rank of the other group's first member in the [merged](Self::merged) communicator.
     #[must_use]
     pub fn remote_offset(&self) -> u32 {
         if self.0.low { self.size() } else { 0 }
     }
 
-    /// Says what becomes of errors from now on, of messages and of collectives
+    /// Sets how errors are handled from now on, of messages and of collectives
     /// (`MPI_Comm_set_errhandler`).
     pub fn set_errors(&self, errors: Errors) {
         self.0.messages.set_errors(errors);
         self.0.merged.set_errors(errors);
     }
 
-    /// Whether two handles are of the same intercommunicator (`MPI_IDENT`).
+    /// Whether two handles refer to the same intercommunicator (`MPI_IDENT`).
     #[must_use]
     pub fn same_as(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// How alike two intercommunicators are (`MPI_Comm_compare`): what holds of both groups.
+    /// How alike two intercommunicators are (`MPI_Comm_compare`): the weaker result of comparing
+    /// the local groups and the remote groups.
     #[must_use]
     pub fn compare(&self, other: &Self) -> Comparison {
         if self.same_as(other) {
@@ -133,8 +137,8 @@ impl<D: Device> InterCommunicator<D> {
         }
     }
 
-    /// Another one of the same groups (`MPI_Comm_dup`). Attributes are copied as their keys say.
-    /// Collective over both groups.
+    /// A new intercommunicator of the same groups (`MPI_Comm_dup`). Each attribute is copied as its
+    /// key says. Collective over both groups.
     ///
     /// # Errors
     /// As [`Communicator::dup`].
@@ -145,16 +149,16 @@ impl<D: Device> InterCommunicator<D> {
         Ok(new)
     }
 
-    /// The communicator of both groups (`MPI_Intercomm_merge`): the group that says `high` comes
-    /// after the one that does not; if both say the same, some order. Collective over both groups,
-    /// with one `high` in each.
+    /// A new communicator of both groups (`MPI_Intercomm_merge`). The group that passes `high`
+    /// comes after the one that does not; if both pass the same, the order is unspecified.
+    /// Collective over both groups, with the same `high` within each group.
     ///
     /// # Errors
     /// As [`Communicator::dup`], and [`InvalidArgument`](ErrorKind::InvalidArgument), on every
     /// rank, if the ranks of a group disagree about `high`.
     pub fn merge(&self, high: bool) -> Result<Communicator<D>> {
         let merged = &self.0.merged;
-        // Two bits for each group: all of it say high, all of it say low.
+        // Two bits per group: all of its ranks pass high, all of its ranks pass low.
         let mine = if high { 0b01 } else { 0b10 };
         let mut said = [if self.0.low {
             mine | 0b1100
@@ -185,7 +189,7 @@ impl<D: Device> InterCommunicator<D> {
             .derive(group, offset + self.rank(), context, None)
     }
 
-    /// What stands on a communicator of both groups. Collective.
+    /// The intercommunicator on top of `merged`, a communicator of both groups. Collective.
     fn on(
         merged: Communicator<D>,
         parent: &Communicator<D>,
@@ -196,7 +200,7 @@ impl<D: Device> InterCommunicator<D> {
         Self::with(merged, context, parent, local, low)
     }
 
-    /// The same with a context that has been agreed on.
+    /// Like [`on`](Self::on), with a context for messages that has been agreed on already.
     fn with(
         merged: Communicator<D>,
         context: u32,

@@ -1,8 +1,8 @@
-//! Intercommunicators out of intercommunicators: some ranks of either group.
+//! Intercommunicators of parts of two groups that have an intercommunicator already.
 //!
-//! Both groups agree together, over the communicator that they have in common, so nobody needs a
-//! leader. Every rank hears who takes part on either side: where one side is empty, all know, and
-//! nothing is made there.
+//! Both groups agree together, over the communicator that they share, so no leader is needed. Every
+//! rank learns which ranks take part on either side. If one side is empty, all ranks know it, and
+//! make nothing.
 
 use super::super::among::mark;
 use super::super::meet::Call;
@@ -11,29 +11,30 @@ use crate::device::Device;
 use crate::error::{ErrorKind, Result};
 use crate::group::Group;
 
-/// Who takes part: ranks of the [merged](InterCommunicator::merged) communicator, in their new
-/// order.
+/// The ranks that take part: ranks of the [merged](InterCommunicator::merged) communicator, in
+/// their new order.
 struct Sides {
     local: Vec<u32>,
     remote: Vec<u32>,
 }
 
 impl<D: Device> InterCommunicator<D> {
-    /// The intercommunicator of some ranks of either group (`MPI_Comm_create`): each group says
-    /// which of its own; all of its ranks say the same. `None` on ranks that do not take part, and
-    /// on all if a group says nobody. Collective over both groups.
+    /// The intercommunicator of some ranks of either group (`MPI_Comm_create`). Each group passes
+    /// those of its own ranks that take part, and all of its ranks pass the same. `None` on ranks
+    /// that do not take part, and on all ranks if a group passes an empty one. Collective over both
+    /// groups.
     ///
     /// # Errors
     /// As [`Communicator::dup`](crate::comm::Communicator::dup), and
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the `group` of some rank has a member
-    /// that is not in the local group, or if the ranks of a group say different ones: on all ranks
-    /// of both, because those that are right cannot know.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if any rank's `group` has a member that is
+    /// not in the local group, or if the ranks of a group pass different ones. All ranks of both
+    /// groups get this error, because a rank with correct arguments could not notice by itself.
     pub fn create_part(&self, group: &Group) -> Result<Option<Self>> {
         let merged = self.merged();
         let checked = merged.check_members_of(group, self.local_group());
         let place = group.rank_of(merged.process());
-        // One more than the place, so that 0 is none; and whether this rank is wrong, which the
-        // others wait to hear.
+        // One more than the place, so that 0 means none; and whether this rank's group is invalid,
+        // which the others must learn.
         let mine = [
             place.map_or(0, |place| u64::from(place) + 1),
             mark(group),
@@ -66,10 +67,10 @@ impl<D: Device> InterCommunicator<D> {
         self.on_sides(place.map(|_| sides))
     }
 
-    /// One intercommunicator per `color` that ranks of both groups give, of those that give it
-    /// (`MPI_Comm_split`); `None` for ranks that give none (`MPI_UNDEFINED`), and for those whose
-    /// color nobody in the other group gives. The new ranks on either side are in the order of
-    /// `key`, and of the ranks here where keys are equal. Collective over both groups.
+    /// One intercommunicator per `color` that is passed in both groups, made of the ranks that pass
+    /// it (`MPI_Comm_split`). `None` for ranks that pass no color (`MPI_UNDEFINED`), and for those
+    /// whose color no rank of the other group passes. The new ranks on either side are ordered by
+    /// `key`, and by rank in the old group where keys are equal. Collective over both groups.
     ///
     /// # Errors
     /// As [`Communicator::dup`](crate::comm::Communicator::dup).
@@ -94,12 +95,12 @@ impl<D: Device> InterCommunicator<D> {
         self.on_sides(sides.filter(|sides| !sides.is_one_sided()))
     }
 
-    /// The rank in the merged communicator of the first of the group that comes second there.
+    /// The rank in the merged communicator of the second group's first member.
     fn first_of_second(&self) -> u32 {
         self.local_offset().max(self.remote_offset())
     }
 
-    /// The ranks on either side that have a key, in the order of keys.
+    /// The ranks on either side for which `key` returns a key, ordered by key.
     fn sides<K: Ord>(&self, key: impl Fn(u32) -> Option<K>) -> Sides {
         let ordered = |first: u32, count: u32| {
             let keyed = |rank: u32| key(rank).map(|key| (key, rank));
@@ -113,8 +114,8 @@ impl<D: Device> InterCommunicator<D> {
         }
     }
 
-    /// The ranks of both groups have met. Agrees on what a new intercommunicator needs, and makes
-    /// it of those who take part; `None` for others.
+    /// Agrees on the contexts of a new intercommunicator, and makes it of the ranks in `sides`;
+    /// `None` for other ranks. The ranks of both groups must have met.
     fn on_sides(&self, sides: Option<Sides>) -> Result<Option<Self>> {
         let (merged, low) = (self.merged(), self.0.low);
         let groups = match sides {
@@ -147,7 +148,7 @@ impl<D: Device> InterCommunicator<D> {
 }
 
 impl Sides {
-    /// Whether there is nobody on a side.
+    /// Whether either side is empty.
     fn is_one_sided(&self) -> bool {
         self.local.is_empty() || self.remote.is_empty()
     }

@@ -9,7 +9,7 @@ pub(super) fn group(members: &[u32]) -> Group {
     Group::new(members.iter().copied().map(ProcId::new).collect::<Vec<_>>())
 }
 
-/// Every rank hears from every other one of its communicator, and from nobody else.
+/// Every rank receives from every other rank of its communicator, and from no rank outside.
 fn meet(comm: &World) {
     let mine = [u64::from(comm.device().attributes().world_rank)];
     let met = comm.allgather_words(&mine).unwrap();
@@ -76,7 +76,7 @@ fn one_node_is_one_part() {
         assert_eq!(*node.group(), group(&[4, 3, 2, 1, 0]));
         meet(&node);
         let caps = world.device().attributes().caps;
-        // Who stays out calls it as well, in this way or the other.
+        // The ranks that stay out call it too, in one form or the other.
         let odd = !world.rank().is_multiple_of(2);
         let some = match odd {
             true => world.split_by(SplitBy::Node, 0).map(Some),
@@ -126,7 +126,7 @@ fn disjoint_groups_are_created_at_once() {
 fn a_group_is_enough() {
     for n in [1, 2, 3, 4, 5, 8] {
         on_all(n, |world| {
-            // The ranks from the middle on, backwards; the others do not take part.
+            // The upper half of the ranks, backwards; the others do not take part.
             let members: Vec<u32> = (n / 2..n).rev().collect();
             let wanted = group(&members);
             if world.rank() < n / 2 {
@@ -183,7 +183,7 @@ fn a_copy_hook_may_use_the_communicator() {
     });
 }
 
-/// What is pending when its communicator is freed completes.
+/// Operations that are pending when their communicator is freed still complete.
 #[test]
 fn freeing_leaves_pending_operations_alone() {
     on_all(2, |world| {
@@ -213,8 +213,8 @@ fn freeing_leaves_pending_operations_alone() {
     });
 }
 
-/// Ranks create in different orders, each thread its own: whoever waits for a rank that is busy
-/// with another creation must not keep that one from its end.
+/// Ranks create in different orders, each thread in its own. A thread that waits for a rank busy
+/// with another creation must not keep that creation from finishing.
 #[test]
 fn threads_may_create_in_any_order() {
     on_some::<Multiple>(3, |world| {
@@ -228,7 +228,8 @@ fn threads_may_create_in_any_order() {
             }
         };
         for round in 0..10 {
-            // One thread per parent on rank 0; one thread in all, in a changing order, elsewhere.
+            // Rank 0 has one thread per parent; every other rank has one thread, with a changing
+            // order.
             if world.rank() == 0 {
                 std::thread::scope(|scope| {
                     for parent in &parents {
@@ -242,7 +243,7 @@ fn threads_may_create_in_any_order() {
             }
         }
         world.barrier().unwrap();
-        // And all of them in threads.
+        // And one thread per parent on every rank.
         std::thread::scope(|scope| {
             for parent in &parents {
                 scope.spawn(move || create(parent, 5));
@@ -277,7 +278,7 @@ fn threads_may_create_groups_of_one_parent() {
                     }
                 });
             }
-            // The parent itself goes on.
+            // The parent itself stays usable.
             for _ in 0..5 {
                 world.dup().unwrap().barrier().unwrap();
             }
@@ -304,7 +305,7 @@ fn a_death_ends_the_creation_of_its_groups_only() {
                 (ErrorKind::PeerFailed, Some(dead)),
                 "{error}"
             );
-            // The living go on, with the same tag: what the failed attempt has left is no harm.
+            // The living ranks go on with the same tag: leftovers of the failed attempt do no harm.
             let living = Group::world(dead);
             let part = world.create_group(&living, Tag(1)).unwrap().unwrap();
             part.barrier().unwrap();
@@ -317,7 +318,7 @@ fn a_death_ends_the_creation_of_its_groups_only() {
 #[test]
 fn ids_run_out_on_every_rank_alike() {
     on_all(2, |world| {
-        // Rank 0 keeps many, rank 1 lets go.
+        // Rank 0 keeps all copies, rank 1 drops them.
         let mut kept = Vec::new();
         let error = loop {
             match world.dup() {

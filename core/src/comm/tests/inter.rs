@@ -7,7 +7,7 @@ use crate::matching::Pattern;
 
 pub(super) type Inter<L = Single> = InterCommunicator<Engine<Memory, L>>;
 
-/// The ranks below `cut` and the others, each group backwards if `turned`, led by its last rank.
+/// The ranks below `cut` and the others, each group reversed if `turned`, led by its last rank.
 pub(super) fn halves<L: Level>(
     world: &World<L>,
     cut: u32,
@@ -30,7 +30,7 @@ pub(super) fn halves<L: Level>(
         rank,
         tag: Tag(tag),
     };
-    // The others need not know.
+    // Ranks other than the leader need not know it.
     let remote = (half.rank() == leader).then_some(remote);
     InterCommunicator::create(&half, leader, remote)
 }
@@ -56,7 +56,7 @@ fn receive<L: Level>(comm: &World<L>, from: Source) -> (u32, u8) {
     (status.unwrap().source, byte[0])
 }
 
-/// Everybody talks to everybody of the other group, by the ranks that they have there.
+/// Every rank talks to every rank of the other group, by its rank there.
 pub(super) fn talk<L: Level>(inter: &Inter<L>) {
     let messages = inter.messages();
     for to in 0..inter.remote_size() {
@@ -66,7 +66,7 @@ pub(super) fn talk<L: Level>(inter: &Inter<L>) {
         assert_eq!(receive(messages, Source::Rank(from)), (from, from as u8));
     }
     inter.merged().barrier().unwrap();
-    // From anybody, and each says who he is.
+    // From any source; each message says which rank sent it.
     if inter.rank() == 0 {
         for to in 0..inter.remote_size() {
             send(messages, to, 0);
@@ -104,7 +104,7 @@ fn groups_talk_to_each_other() {
                 let copy = inter.dup().unwrap();
                 assert_eq!(copy.compare(&inter), Comparison::Congruent);
                 assert_eq!(inter.compare(&inter.clone()), Comparison::Identical);
-                // What is sent on one is not received on the other.
+                // A message sent on one is not received on the other.
                 let to = inter.rank() % inter.remote_size();
                 send(inter.messages(), to, 200);
                 talk(&copy);
@@ -142,7 +142,7 @@ fn duplicates_in_the_background_talk_apart() {
                 ([Errors::Return; 2], [Errors::Abort; 2])
             );
             assert_eq!(first.compare(&inter), Comparison::Congruent);
-            // What is sent on one is not received on the others.
+            // A message sent on one is not received on the others.
             for (byte, inter) in [(200, &inter), (201, &second), (202, &blocking)] {
                 (0..inter.remote_size()).for_each(|to| send(inter.messages(), to, byte));
             }
@@ -261,7 +261,7 @@ fn a_leaders_mistake_is_told_to_its_group() {
     });
 }
 
-/// Two threads of rank 1 are in groups that overlap in it: both groups are told.
+/// Two threads of rank 1 are in two groups that have rank 1 in common: both groups get the error.
 #[test]
 fn groups_that_overlap_are_refused_on_both_sides() {
     on_some::<Multiple>(3, |world| {
@@ -295,7 +295,7 @@ fn groups_that_overlap_are_refused_on_both_sides() {
 #[test]
 fn a_death_on_one_side_ends_the_creation_on_both() {
     for (n, dead) in [(2, 1), (3, 2), (4, 0), (5, 4), (5, 2)] {
-        // The groups are there before anybody dies.
+        // The groups exist before any rank dies.
         let split = std::sync::Barrier::new(n as usize);
         on_some::<Single>(n, |world| {
             let half = world
@@ -323,9 +323,9 @@ fn a_death_on_one_side_ends_the_creation_on_both() {
     }
 }
 
-/// Each leader has heard from the other when somebody in its own group dies, so both say that they
-/// give up. Nobody is there to hear it, and with messages that wait for their receiver nobody may
-/// wait for that.
+/// Each leader has received the other's message when a member of its own group dies, so both
+/// leaders report that they give up. Neither receives the other's report; since messages here wait
+/// for their receiver (`EAGER_MAX` is 0), neither may wait for its report to be received.
 #[test]
 fn leaders_that_both_give_up_do_not_wait_for_each_other() {
     let mut settings = Settings::default();
@@ -337,7 +337,7 @@ fn leaders_that_both_give_up_do_not_wait_for_each_other() {
         let half = world.split(Some(world.rank() / 2), 0).unwrap().unwrap();
         split.wait();
         if half.rank() == 1 {
-            // What the leader tells its group after it has met the other one.
+            // The message that the leader sends its group after it has met the other leader.
             let told = Pattern {
                 context: half.context() + 1,
                 source: Some(0),
@@ -359,7 +359,7 @@ fn leaders_that_both_give_up_do_not_wait_for_each_other() {
             let error = InterCommunicator::create(&half, 0, Some(remote)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::PeerFailed, "{error}");
         }
-        // What one has said last waits with it until the other has taken it.
+        // A rank's last message stays with it until the other rank has received it.
         done.fetch_add(1, Ordering::Relaxed);
         while done.load(Ordering::Relaxed) < 2 {
             world.device().device_check(Check::NonBlocking).unwrap();

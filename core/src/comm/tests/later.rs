@@ -13,7 +13,7 @@ fn duplicates_in_the_background_are_like_others() {
             world.set_attribute(&key, 1);
             world.set_errors(Errors::Abort);
             let first = world.idup().unwrap();
-            // What happens from now on the duplicate does not inherit.
+            // The duplicate does not inherit changes from now on.
             world.set_attribute(&key, 70);
             world.set_errors(Errors::Return);
             let second = world.idup().unwrap();
@@ -44,9 +44,9 @@ fn duplicates_in_the_background_are_like_others() {
     }
 }
 
-/// Rank 0 goes on to a blocking creation while the other waits for the one in the background, and
-/// the other way round. Whichever creation has the mask first must not wait for a rank that does
-/// not come.
+/// One rank goes on to a blocking creation while the other waits for the one in the background, and
+/// the other way round. The creation that holds the mask first must not wait for a rank that does
+/// not arrive.
 #[test]
 fn ranks_may_complete_creations_in_different_orders() {
     for n in [2, 3, 4] {
@@ -75,8 +75,8 @@ fn ranks_may_complete_creations_in_different_orders() {
     }
 }
 
-/// Rank 1 has started a duplicate and makes no call. Rank 0, which has heard from it and waits for
-/// more, can still make communicators with others, and of itself alone.
+/// Rank 1 has started a duplicate and makes no more calls. Rank 0 has received its message and
+/// waits for more, yet can still make communicators with other ranks, and of itself alone.
 #[test]
 fn who_is_away_holds_up_no_other_creation() {
     let (started, done) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
@@ -157,7 +157,7 @@ fn a_duplicate_that_nobody_wants_gives_its_context_back() {
         while !kept.is_complete() {
             std::thread::yield_now();
         }
-        // Agreed on, and given up then.
+        // The agreement succeeds, and the caller gives it up afterwards.
         drop(kept);
         world.barrier().unwrap();
         let last = world.idup().unwrap().wait().unwrap();
@@ -191,8 +191,8 @@ fn a_death_ends_duplicates_in_the_background() {
     }
 }
 
-/// The duplicates of rank 0 begin when its part of the graph is done, so the other's first words
-/// lie in front of those about the graph's edges.
+/// Rank 0's duplicates begin only after its part of the graph is done. So the other ranks' first
+/// words about the duplicates arrive before their words about the graph's edges.
 #[test]
 fn messages_of_duplicates_are_not_those_of_graphs() {
     for n in [2, 3, 4, 5] {

@@ -1,4 +1,4 @@
-//! Ranks that do not call the same to make a communicator, and hear of it.
+//! Ranks that make different calls to make a communicator, and all get an error.
 
 use super::create::group;
 use super::*;
@@ -44,7 +44,7 @@ fn who_makes_another_communicator_is_named_on_every_rank() {
         on_all(n, |world| {
             for (last, (others, other)) in CALLS.iter().enumerate() {
                 for (zeros, zero) in CALLS.iter().filter(|(zeros, _)| zeros != others) {
-                    // The last rank or, every other time, all but the first.
+                    // The last rank or, alternating with it, all ranks but the first.
                     let odd = if last % 2 == 0 { n - 1 } else { 1 };
                     let call = if world.rank() < odd { zero } else { other };
                     let what =
@@ -75,7 +75,7 @@ fn other_topologies_are_named_with_both() {
         let what = "world rank 2 calls sub of a grid with dimensions to keep [true, true], \
                     world rank 0 calls sub of a grid with dimensions to keep [true, false]";
         refused(grid.cart_sub(&[true, !first]).map(drop), what);
-        // Lists too long for the text differ all the same.
+        // Lists that are too long for the text still count as different.
         let long = |last| {
             let mut lists = vec![vec![1; 300]; 4];
             lists[3] = vec![last];
@@ -88,8 +88,8 @@ fn other_topologies_are_named_with_both() {
     });
 }
 
-/// The members hear of an order that differs, though each looks for the next in its own; those who
-/// are no members, nothing.
+/// The members get an error if they pass different orders, although each finds the next member by
+/// its own order. Ranks outside of the group get none.
 #[test]
 fn groups_in_another_order_are_named_among_their_members() {
     for n in [2, 3, 5] {
@@ -116,14 +116,14 @@ fn groups_in_another_order_are_named_among_their_members() {
     }
 }
 
-/// An intercommunicator of the halves of a communicator, of which this rank is in one.
+/// An intercommunicator of the halves of `world`; `half` is this rank's.
 fn create_across<D: Device>(
     world: &Communicator<D>,
     half: &Communicator<D>,
     tag: u32,
 ) -> Result<InterCommunicator<D>> {
     let cut = world.size() / 2;
-    // (Who is not the leader need not know the other one, and may say so.)
+    // (A rank that is not the leader need not name the other leader, but may.)
     let remote = RemoteLeader {
         peer: world,
         rank: if world.rank() < cut { cut } else { 0 },
@@ -132,12 +132,12 @@ fn create_across<D: Device>(
     InterCommunicator::create(half, 0, Some(remote))
 }
 
-/// Who creates something else is named in his group, and the other group hears of it from its
-/// leader.
+/// A rank that creates something else is named to its group, and the other group hears of it from
+/// its leader.
 #[test]
 fn who_does_not_make_an_intercommunicator_is_named_and_the_other_group_told() {
-    // The ranks of the first half that call it: with the leader, which is the first, or without
-    // him.
+    // The ranks of the first half that call it. The first rank is the leader; it may be among them
+    // or not.
     for (n, callers) in [(4, 0..1), (5, 0..1), (6, 0..2), (7, 1..3)] {
         on_all(n, |world| {
             let (me, cut) = (world.rank(), n / 2);
@@ -158,18 +158,19 @@ fn who_does_not_make_an_intercommunicator_is_named_and_the_other_group_told() {
             } else if callers.start == 0 {
                 refused(create(7).map(drop), "a leader says");
             }
-            // Whose leader has called something else would wait for it until it comes.
+            // If a half's leader has called something else, the other half would wait for it until
+            // its next call.
             if callers.start == 0 || me < cut {
                 half.barrier().unwrap();
             }
-            // What the other leader said is still there.
+            // The message that the other leader sent before is still there.
             let inter = create(8).unwrap();
             assert_eq!(inter.merge(me >= cut).unwrap().size(), n);
         });
     }
 }
 
-/// What leaders have said in vain does not get in the way of their next attempt.
+/// Messages from failed attempts do not disturb the leaders' next attempt.
 #[test]
 fn intercommunicators_are_made_after_attempts_that_failed() {
     for (n, tags) in [(4, [7, 7, 7]), (5, [7, 8, 7])] {
@@ -177,7 +178,7 @@ fn intercommunicators_are_made_after_attempts_that_failed() {
             let (me, cut) = (world.rank(), n / 2);
             let half = world.split(Some(u32::from(me < cut)), 0).unwrap().unwrap();
             let create = |tag| create_across(&world, &half, tag);
-            // One side fails, the other one, both of them.
+            // First one side fails, then the other, then both.
             for (turn, tag) in tags.into_iter().enumerate() {
                 let fails = [turn != 1, turn != 0][usize::from(me < cut)];
                 let outcome = match fails && half.rank() == 1 {

@@ -26,7 +26,7 @@ fn on_all(n: u32, body: impl Fn(World) + Sync) {
     });
 }
 
-/// The same for jobs in which not everybody lives to the end, or that have several threads.
+/// Like `on_all`, for jobs in which some ranks end early, or that have several threads.
 fn on_some<L: Level>(n: u32, body: impl Fn(World<L>) + Sync) {
     on_some_with(n, &Settings::default(), body);
 }
@@ -56,7 +56,7 @@ fn a_device_has_one_world() {
 fn groups_become_communicators_with_ranks_of_their_own() {
     on_all(5, |world| {
         let me = world.rank();
-        // The odd ranks, backwards.
+        // The odd ranks, in reverse.
         let odd = Group::new(vec![ProcId::new(3), ProcId::new(1)]);
         let part = world.create(&odd).unwrap();
         assert_eq!(part.is_some(), me == 1 || me == 3);
@@ -85,7 +85,7 @@ fn ids_are_free_again_when_every_rank_has_dropped_them() {
         let first = world.dup().unwrap();
         let second = world.dup().unwrap();
         assert_eq!((first.context(), second.context()), (4, 8));
-        // Rank 0 lets go of the first, rank 1 of both: only what is free on both comes back.
+        // Rank 0 drops the first, rank 1 both: only the id that both have freed comes back.
         drop(first);
         let kept = (world.rank() == 0).then_some(second);
         let third = world.dup().unwrap();
@@ -96,7 +96,7 @@ fn ids_are_free_again_when_every_rank_has_dropped_them() {
     });
 }
 
-/// One operation of all ranks, again and again until it fails.
+/// Repeats an operation of all ranks until it fails.
 fn until_it_fails(world: &World, what: &str, round: &mut u32) -> crate::Error {
     let mut large = vec![0_u8; 1 << 20];
     loop {
@@ -118,7 +118,7 @@ fn until_it_fails(world: &World, what: &str, round: &mut u32) -> crate::Error {
 fn a_death_ends_collectives_on_every_rank() {
     for n in [3, 5, 8] {
         for what in ["barrier", "and", "small", "large", "from 0"] {
-            // In the middle of the ranks, after an even or an odd number of operations.
+            // The dead rank is in the middle; it dies after an even or an odd number of operations.
             let dead = n / 2;
             on_some::<Single>(n, |world| {
                 let mut round = 0;
@@ -146,7 +146,7 @@ fn a_death_ends_collectives_on_every_rank() {
 
 #[test]
 fn a_death_does_not_concern_communicators_of_the_living() {
-    // The part is there before anybody dies.
+    // The part exists before any rank dies.
     let created = std::sync::Barrier::new(4);
     on_some::<Single>(4, |world| {
         let odd = Group::new(vec![ProcId::new(1), ProcId::new(3)]);
@@ -183,7 +183,7 @@ fn the_bitwise_and_is_right_at_every_size() {
     }
 }
 
-/// Adds to a count when it goes.
+/// Adds to a count when it is dropped.
 struct Counted(Arc<AtomicU32>);
 
 impl Drop for Counted {
@@ -202,7 +202,7 @@ fn extensions_live_as_long_as_what_they_belong_to() {
         let first: *const Counted = child.extension(Slot::Coll, || counted(&own));
         let again: *const Counted = child.extension(Slot::Coll, || unreachable!("it is there"));
         assert_eq!(first, again);
-        // A copy has none of its own yet, but shares the job's.
+        // A duplicate has no value of its own yet, but shares the job's.
         let copy = child.dup().unwrap();
         assert_eq!(copy.extension(Slot::Coll, || 7_u8), &7);
         let total = Arc::clone(&own);

@@ -1,4 +1,4 @@
-//! Intercommunicators of parts of the groups of others, and the communicator of a process alone.
+//! Intercommunicators of parts of others' groups, and the communicator of a process alone.
 
 use proptest::prelude::*;
 
@@ -9,7 +9,7 @@ fn members(group: &Group) -> Vec<u32> {
     group.iter().map(ProcId::index).collect()
 }
 
-/// Checks who is where, and lets them talk.
+/// Checks both groups and this rank's place, then exchanges messages.
 fn meet(part: &Inter, local: &[u32], remote: &[u32], me: u32) {
     assert_eq!(members(part.local_group()), local);
     assert_eq!(members(part.remote_group()), remote);
@@ -23,10 +23,10 @@ fn meet(part: &Inter, local: &[u32], remote: &[u32], me: u32) {
     talk(part);
 }
 
-/// What a rank of a split says: color and key.
+/// The color and key that a rank of a split passes.
 type Said = (Option<u32>, i64);
 
-/// World ranks of `range` that give `color`, in their new order.
+/// World ranks of `range` that pass `color`, in their new order.
 fn expected(said: &[Said], range: std::ops::Range<usize>, color: Option<u32>) -> Vec<u32> {
     let mut part: Vec<(i64, usize)> = range
         .filter(|&rank| said[rank].0 == color)
@@ -58,8 +58,8 @@ proptest! {
             assert_eq!(part.is_some(), there);
             if let Some(part) = part {
                 meet(&part, &local, &remote, me);
-                // Parts agree on ids by themselves, at the same time, and what comes of them is
-                // whole.
+                // The parts agree on ids independently and at the same time, and the results are
+                // complete communicators.
                 talk(&part.dup().unwrap());
                 assert_eq!(part.merge(part.local_offset() != 0).unwrap().size() as usize, local.len() + remote.len());
                 let again = part.split(Some(7), -i64::from(part.rank())).unwrap().expect("all of both sides");
@@ -121,7 +121,7 @@ fn wrong_parts_are_refused() {
         let me = world.rank();
         let inter = halves(&world, 2, false, 3).unwrap();
         let before = world.live();
-        // Rank 1 has somebody of the other group: all are told, and nobody waits for it.
+        // Rank 1 names a member of the other group: all ranks get the error, and none waits for it.
         let own = if me < 2 { [0, 1] } else { [2, 3] };
         let wrong = if me == 1 { [1, 2] } else { own };
         let error = inter.create_part(&group(&wrong)).unwrap_err();
@@ -132,7 +132,7 @@ fn wrong_parts_are_refused() {
             "rank 1 of the two groups together gave members"
         };
         assert!(error.to_string().contains(told), "{error}");
-        // One group is not of one mind: both are told.
+        // The ranks of one group disagree: both groups get the error.
         let own = if me == 3 { &own[1..] } else { &own[..] };
         let error = inter.create_part(&group(own)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
@@ -167,7 +167,7 @@ fn a_death_ends_the_making_of_parts_on_both_sides() {
 
 #[test]
 fn a_process_alone_needs_nobody() {
-    // One rank of three makes its own and uses it, while the others are elsewhere.
+    // One rank of three makes its own and uses it, while the others do other things.
     on_all(3, |world| {
         if world.rank() == 1 {
             let own = world.alone().unwrap();
@@ -180,18 +180,18 @@ fn a_process_alone_needs_nobody() {
             let again = world.alone().unwrap_err();
             assert_eq!(again.kind(), ErrorKind::InvalidCommunicator);
             own.barrier().unwrap();
-            // What comes of it is like any other: ids that are free here.
+            // A duplicate of it is like any other: it takes an id that is free on this rank.
             let copy = own.dup().unwrap();
             assert_eq!(copy.compare(&own), Comparison::Congruent);
             drop((own, copy));
             assert_eq!(world.live(), 1);
             world.alone().unwrap().barrier().unwrap();
         }
-        // The others have not heard of it.
+        // The other ranks do not know about it.
         let copy = world.dup().unwrap();
         assert_eq!(copy.context(), 4);
         copy.barrier().unwrap();
-        // All have one at once; contexts of others stay apart from it.
+        // All ranks have one at once; the contexts of other communicators stay apart from it.
         let own = world.alone().unwrap();
         assert_eq!(own.split(Some(world.rank()), 0).unwrap().unwrap().size(), 1);
         world.barrier().unwrap();

@@ -67,7 +67,7 @@ fn what_does_not_fit_is_refused_by_every_rank() {
         assert_eq!(nobody.kind(), ErrorKind::InvalidRank);
         let error = world.cart_sub(&[]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidCommunicator);
-        // One rank's edges have weights: everybody hears of it.
+        // One rank's edges have weights: all ranks get the error.
         let edges = match world.rank() {
             1 => Edges::weighted([(0, 5)]),
             _ => Edges::from([0]),
@@ -96,7 +96,8 @@ fn a_graph_is_known_to_all() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// Edges that anybody gives get to both of their ends, in the order of who gave them.
+    /// Edges reach both of their ends, whichever rank passes them, in the order of the ranks that
+    /// passed them.
     #[test]
     fn edges_get_to_their_ends(
         n in 1..9_u32,

@@ -7,12 +7,12 @@ use crate::error::{Error, ErrorKind, Result};
 pub struct Dimension {
     /// Number of ranks along it.
     pub size: u32,
-    /// Whether the last rank has the first one after it.
+    /// Whether the dimension wraps around: the first rank follows the last.
     pub periodic: bool,
 }
 
 impl Dimension {
-    /// A dimension with ends.
+    /// A dimension that does not wrap around.
     #[must_use]
     pub const fn open(size: u32) -> Self {
         Self {
@@ -21,7 +21,7 @@ impl Dimension {
         }
     }
 
-    /// A dimension that closes upon itself.
+    /// A dimension that wraps around.
     #[must_use]
     pub const fn periodic(size: u32) -> Self {
         Self {
@@ -30,7 +30,8 @@ impl Dimension {
         }
     }
 
-    /// The place `at`, if there is one.
+    /// The place at coordinate `at`, wrapped around if the dimension is periodic; `None` if it is
+    /// outside.
     fn place(self, at: i128) -> Option<u32> {
         let size = i128::from(self.size);
         let at = if self.periodic {
@@ -42,8 +43,8 @@ impl Dimension {
     }
 }
 
-/// A grid of ranks, of any number of dimensions, row by row: the last coordinate changes fastest
-/// (MPI-4 section 8.2).
+/// A grid of ranks with any number of dimensions, in row-major order: the last coordinate changes
+/// fastest (MPI-4 section 8.2).
 ///
 /// ```
 /// use portolan_core::comm::{Cartesian, Dimension};
@@ -61,10 +62,10 @@ pub struct Cartesian {
     size: u32,
 }
 
-/// Who is at some distance, both ways ([`Cartesian::shift`]).
+/// The ranks at some distance in both directions ([`Cartesian::shift`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shift {
-    /// The rank that has this one at the displacement; `None` beyond an end (`MPI_PROC_NULL`).
+    /// The rank from which this one is at the displacement; `None` beyond an end (`MPI_PROC_NULL`).
     #[doc(alias = "MPI_PROC_NULL")]
     pub source: Option<u32>,
     /// The rank at the displacement; `None` beyond an end.
@@ -72,11 +73,11 @@ pub struct Shift {
 }
 
 impl Cartesian {
-    /// The grid with these dimensions. Without any it has one rank.
+    /// The grid with these dimensions. A grid without dimensions has one rank.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if a dimension is 0, or there are more ranks
-    /// than can be numbered.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if a dimension is 0, or the grid has more
+    /// ranks than can be numbered.
     pub fn new(dims: &[Dimension]) -> Result<Self> {
         let mut size = 1_u32;
         for (number, dim) in dims.iter().enumerate() {
@@ -106,18 +107,18 @@ impl Cartesian {
         &self.dims
     }
 
-    /// Number of ranks in it.
+    /// Number of ranks in the grid.
     #[must_use]
     pub fn size(&self) -> u32 {
         self.size
     }
 
-    /// The rank at these coordinates (`MPI_Cart_rank`). Those in periodic dimensions may be
-    /// outside.
+    /// The rank at these coordinates (`MPI_Cart_rank`). A coordinate in a periodic dimension may be
+    /// out of range: it wraps around.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if their number is not that of the
-    /// dimensions, or one is outside of a dimension with ends.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the number of coordinates is not the
+    /// number of dimensions, or a coordinate is outside of a dimension that does not wrap around.
     #[doc(alias = "MPI_Cart_rank")]
     pub fn rank(&self, coords: &[i64]) -> Result<u32> {
         if coords.len() != self.dims.len() {
@@ -150,8 +151,8 @@ impl Cartesian {
         Ok(self.places(rank))
     }
 
-    /// Who is `displacement` places along a dimension, and whom this rank is there for
-    /// (`MPI_Cart_shift`).
+    /// The rank that is `displacement` places further along a dimension, and the rank that is as
+    /// far behind (`MPI_Cart_shift`).
     ///
     /// # Errors
     /// [`InvalidRank`](ErrorKind::InvalidRank); [`InvalidArgument`](ErrorKind::InvalidArgument) if
@@ -179,7 +180,7 @@ impl Cartesian {
         Self { dims, size }
     }
 
-    /// The number of `rank` among the places of the dimensions that are kept, or of the others.
+    /// The row-major number of `rank` in the dimensions that are kept, or in the others.
     pub(super) fn number_in(&self, rank: u32, keep: &[bool], kept: bool) -> u32 {
         let places = self.places(rank);
         self.dims_where(keep, kept)
@@ -192,7 +193,7 @@ impl Cartesian {
         dims.filter(which).map(|(dim, _)| dim)
     }
 
-    /// The rank some places further along a dimension; both are there.
+    /// The rank `by` places further along a dimension; rank and dimension must exist.
     pub(super) fn moved(&self, rank: u32, dim: usize, by: i128) -> Option<u32> {
         let stride: u32 = self.dims[dim + 1..].iter().map(|dim| dim.size).product();
         let place = rank / stride % self.dims[dim].size;
@@ -245,7 +246,7 @@ mod tests {
                 let coords = grid.coords(rank).unwrap();
                 let back: Vec<i64> = coords.iter().map(|&at| i64::from(at)).collect();
                 prop_assert_eq!(grid.rank(&back).unwrap(), rank);
-                // Row by row.
+                // In row-major order.
                 prop_assert!(last < Some(coords.clone()));
                 last = Some(coords);
             }

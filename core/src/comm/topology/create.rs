@@ -1,4 +1,4 @@
-//! Communicators that have a topology.
+//! Making communicators that have a topology.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use crate::error::{ErrorKind, Result};
 use crate::group::Group;
 
 impl<D: Device> Communicator<D> {
-    /// A communicator of as many ranks as a grid has, on that grid (`MPI_Cart_create`); `None` on
-    /// ranks that are left over. Collective, with one grid.
+    /// A communicator on a grid, with as many ranks as the grid has (`MPI_Cart_create`); `None` on
+    /// ranks that are left over. Collective, with the same grid everywhere.
     ///
-    /// `reorder` allows that ranks change places to be near their neighbours. Today they keep them:
-    /// inside one node there is nothing to win.
+    /// `reorder` allows ranks to change places to be near their neighbours. At present they keep
+    /// their places, because inside one node there is nothing to gain.
     ///
     /// # Errors
-    /// As [`dup`](Self::dup); [`InvalidArgument`](ErrorKind::InvalidArgument) if the grid is not
-    /// one, or larger than the communicator.
+    /// As [`dup`](Self::dup); [`InvalidArgument`](ErrorKind::InvalidArgument) if the grid is
+    /// invalid, or larger than the communicator.
     #[doc(alias = "MPI_Cart_create")]
     pub fn cart_create(&self, dims: &[Dimension], reorder: bool) -> Result<Option<Self>> {
         let grid = self.located(Cartesian::new(dims))?;
@@ -27,13 +27,13 @@ impl<D: Device> Communicator<D> {
         self.on_first(size, Topology::Cartesian(grid), reorder)
     }
 
-    /// The parts of a grid in which all coordinates are equal but those of the dimensions to
-    /// `keep`, each a grid of those (`MPI_Cart_sub`). Collective.
+    /// Splits a grid into grids of the dimensions to `keep` (`MPI_Cart_sub`): ranks with equal
+    /// coordinates in all other dimensions are together. Collective.
     ///
     /// # Errors
     /// As [`dup`](Self::dup); [`InvalidCommunicator`](ErrorKind::InvalidCommunicator) if this is
-    /// not a grid, [`InvalidArgument`](ErrorKind::InvalidArgument) if `keep` has another number of
-    /// dimensions.
+    /// not a grid, [`InvalidArgument`](ErrorKind::InvalidArgument) if `keep` has the wrong number
+    /// of dimensions.
     #[doc(alias = "MPI_Cart_sub")]
     pub fn cart_sub(&self, keep: &[bool]) -> Result<Self> {
         let grid = self.cartesian()?;
@@ -49,7 +49,8 @@ impl<D: Device> Communicator<D> {
             grid.number_in(self.rank(), keep, false),
             grid.number_in(self.rank(), keep, true),
         );
-        // Who has the same color, everybody can tell; ids are agreed on as in a split.
+        // Every rank can tell by itself which ranks have the same color. Ids are agreed on as in a
+        // split.
         let members = (0..grid.size()).filter(|&rank| grid.number_in(rank, keep, false) == color);
         let members = members.filter_map(|rank| self.group().process(rank));
         let group = Group::new(members.collect::<Vec<_>>());
@@ -59,8 +60,8 @@ impl<D: Device> Communicator<D> {
         self.derive(group, key, context, Some(topology))
     }
 
-    /// A communicator of as many ranks as a graph has, on that graph (`MPI_Graph_create`); `None`
-    /// on ranks that are left over. Collective, with one graph.
+    /// A communicator on a graph, with as many ranks as the graph has (`MPI_Graph_create`); `None`
+    /// on ranks that are left over. Collective, with the same graph everywhere.
     ///
     /// # Errors
     /// As [`dup`](Self::dup); [`InvalidArgument`](ErrorKind::InvalidArgument) if the graph is
@@ -72,9 +73,9 @@ impl<D: Device> Communicator<D> {
         self.on_first(size, Topology::Graph(graph), reorder)
     }
 
-    /// A communicator of the same ranks on a graph of which each rank gives its own edges
-    /// (`MPI_Dist_graph_create_adjacent`). Collective; an edge that one rank gives as a destination
-    /// the other gives as a source.
+    /// A communicator of the same ranks on a graph, of which each rank passes its own edges
+    /// (`MPI_Dist_graph_create_adjacent`). Collective: an edge that one rank passes as a
+    /// destination, the rank at its other end passes as a source.
     ///
     /// # Errors
     /// As [`dup`](Self::dup); [`InvalidRank`](ErrorKind::InvalidRank) if a neighbour is outside of
@@ -100,14 +101,14 @@ impl<D: Device> Communicator<D> {
         )
     }
 
-    /// The same, where any rank may give any edges: each source with its destinations
-    /// (`MPI_Dist_graph_create`). Collective.
+    /// Like [`dist_graph_create_adjacent`](Self::dist_graph_create_adjacent), but any rank may pass
+    /// any edges: each source with its destinations (`MPI_Dist_graph_create`). Collective.
     ///
-    /// A rank's neighbours are in the order of the ranks that gave the edges, and as they gave
-    /// them.
+    /// A rank's neighbours are ordered by the ranks that passed the edges, and then in the order in
+    /// which each rank passed them.
     ///
     /// # Errors
-    /// As [`dist_graph_create_adjacent`](Self::dist_graph_create_adjacent), for the rank that gives
+    /// As [`dist_graph_create_adjacent`](Self::dist_graph_create_adjacent), on the rank that passes
     /// the edge; [`InvalidArgument`](ErrorKind::InvalidArgument), on every rank, if some edges have
     /// weights and others do not.
     #[doc(alias = "MPI_Dist_graph_create")]
@@ -133,7 +134,7 @@ impl<D: Device> Communicator<D> {
         self.with_edges(graph, reorder)
     }
 
-    /// This rank's edges, of those that all ranks give.
+    /// This rank's edges, out of those that all ranks pass.
     fn gather_edges(&self, given: &[(u32, Edges)], weighted: bool) -> Result<DistGraph> {
         let me = u64::from(self.rank());
         let mut parcels = Vec::new();
@@ -163,14 +164,14 @@ impl<D: Device> Communicator<D> {
         })
     }
 
-    /// A communicator of the same ranks, which have met.
+    /// A communicator of the same ranks, which must have met.
     fn with_edges(&self, graph: DistGraph, _reorder: bool) -> Result<Self> {
         let context = self.decide()?;
         let topology = Some(Arc::new(Topology::DistGraph(graph)));
         self.derive(self.group().clone(), self.rank(), context, topology)
     }
 
-    /// A communicator of the first ranks, with a topology.
+    /// A communicator of the first `size` ranks, with a topology.
     fn on_first(&self, size: u32, topology: Topology, _reorder: bool) -> Result<Option<Self>> {
         let ranks: Vec<u32> = (0..size).collect();
         let group = self.group().include(&ranks)?;
@@ -195,7 +196,7 @@ impl<D: Device> Communicator<D> {
         ))
     }
 
-    /// The same error, with where it happened.
+    /// Adds the rank and device to an error.
     fn located<T>(&self, result: Result<T>) -> Result<T> {
         let attributes = self.device().attributes();
         result.map_err(|e| e.on_rank(attributes.world_rank).on_device(attributes.name))

@@ -1,11 +1,11 @@
-//! Grids that are as even as possible.
+//! Choosing dimensions of a grid that are as even as possible.
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Sizes of the dimensions of a grid of `ranks` ranks, as close to each other as they can be
-/// (`MPI_Dims_create`): of all choices, the one whose largest size is least, then its second
-/// largest, and so on. A size in `dims` that is not 0 is kept; the others are filled in, in falling
-/// order.
+/// Sizes of the dimensions of a grid of `ranks` ranks, as close to each other as possible
+/// (`MPI_Dims_create`): of all choices, the one with the smallest largest size, then the smallest
+/// second largest, and so on. Sizes in `dims` that are not 0 are kept; the others are filled in, in
+/// decreasing order.
 ///
 /// ```
 /// use portolan_core::comm::dims_create;
@@ -17,7 +17,8 @@ use crate::error::{Error, ErrorKind, Result};
 ///
 /// # Errors
 /// [`InvalidArgument`](ErrorKind::InvalidArgument) if there are no ranks, or their number is not a
-/// multiple of the product of the sizes that are given, or not that product if all are.
+/// multiple of the product of the given sizes, or, if all sizes are given, not equal to that
+/// product.
 #[doc(alias = "MPI_Dims_create")]
 pub fn dims_create(ranks: u32, dims: &[u32]) -> Result<Vec<u32>> {
     let given: u64 = dims
@@ -34,7 +35,7 @@ pub fn dims_create(ranks: u32, dims: &[u32]) -> Result<Vec<u32>> {
     let left = left as u32;
     let mut sizes = Vec::with_capacity(free);
     if free > 0 {
-        // There always is a choice: one dimension that has all.
+        // There always is a solution: one dimension takes all.
         factors(left, free, left, &divisors(left), &mut sizes);
     }
     let mut sizes = sizes.into_iter();
@@ -45,8 +46,8 @@ pub fn dims_create(ranks: u32, dims: &[u32]) -> Result<Vec<u32>> {
     Ok(dims.iter().map(fill).collect())
 }
 
-/// Appends `count` factors of `n`, none over `most`, in falling order, the first as small as
-/// possible, then the second, and so on; says whether there are any.
+/// Appends `count` factors of `n`, none above `most`, in decreasing order: the first as small as
+/// possible, then the second, and so on. Returns whether there are any.
 fn factors(n: u32, count: usize, most: u32, divisors: &[u32], found: &mut Vec<u32>) -> bool {
     if count == 1 {
         if n <= most {
@@ -54,7 +55,7 @@ fn factors(n: u32, count: usize, most: u32, divisors: &[u32], found: &mut Vec<u3
         }
         return n <= most;
     }
-    // The largest of `count` factors is at least the root.
+    // The largest of `count` factors is at least the `count`th root.
     let enough = |size: u32| {
         u64::from(size)
             .checked_pow(count as u32)
@@ -76,7 +77,7 @@ fn factors(n: u32, count: usize, most: u32, divisors: &[u32], found: &mut Vec<u3
     false
 }
 
-/// In rising order.
+/// The divisors of `n`, in increasing order.
 fn divisors(n: u32) -> Vec<u32> {
     let small = (1..=n.isqrt()).filter(|&d| n.is_multiple_of(d));
     let mut all: Vec<u32> = small.flat_map(|d| [d, n / d]).collect();
@@ -89,7 +90,7 @@ fn divisors(n: u32) -> Vec<u32> {
 mod tests {
     use super::*;
 
-    /// All ways to write `n` as `count` factors in falling order.
+    /// All ways to write `n` as a product of `count` factors in decreasing order.
     fn all_ways(n: u32, count: usize, most: u32) -> Vec<Vec<u32>> {
         if count == 1 {
             return if n <= most { vec![vec![n]] } else { vec![] };

@@ -2,13 +2,13 @@
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// A graph that every rank knows whole: each rank's neighbours, by rank (MPI-4 section 8.5.3).
+/// A graph that every rank knows in full: each rank's neighbours, by rank (MPI-4 section 8.5.3).
 ///
-/// A neighbour may be named several times, or be the rank itself. Neighbour collectives need a
-/// graph in which every edge has one back.
+/// A rank may be its own neighbour, and a neighbour may be listed several times. Neighbour
+/// collectives need a graph in which every edge has an edge in the opposite direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Graph {
-    /// Where each rank's edges end; as long as there are ranks.
+    /// Where each rank's edges end in `edges`; one entry per rank.
     ends: Box<[usize]>,
     edges: Box<[u32]>,
 }
@@ -46,22 +46,22 @@ impl Graph {
         })
     }
 
-    /// Number of ranks in it (`MPI_Graphdims_get`).
+    /// Number of ranks in the graph (`MPI_Graphdims_get`).
     #[doc(alias = "MPI_Graphdims_get")]
     #[must_use]
     pub fn size(&self) -> u32 {
         self.ends.len() as u32
     }
 
-    /// Number of edges, each counted once where it begins (`MPI_Graphdims_get`).
+    /// Number of edges; each counts once, at the rank where it begins (`MPI_Graphdims_get`).
     #[doc(alias = "MPI_Graphdims_get")]
     #[must_use]
     pub fn edges(&self) -> usize {
         self.edges.len()
     }
 
-    /// The neighbours of a rank, in the order in which they were given (`MPI_Graph_neighbors`);
-    /// none outside of the graph.
+    /// The neighbours of a rank, in the order in which they were given (`MPI_Graph_neighbors`).
+    /// Empty for a rank outside of the graph.
     #[doc(alias = "MPI_Graph_neighbors")]
     #[must_use]
     pub fn neighbours(&self, rank: u32) -> &[u32] {
@@ -74,8 +74,8 @@ impl Graph {
     }
 }
 
-/// Edges from or to one rank: the ranks at their other ends, and perhaps weights, which say how
-/// much goes along each.
+/// Edges from or to one rank: the ranks at their other ends and, optionally, weights, which say how
+/// much data goes along each edge.
 ///
 /// ```
 /// use portolan_core::comm::Edges;
@@ -98,7 +98,7 @@ impl Edges {
         Self::default()
     }
 
-    /// Edges of ranks and weights.
+    /// Edges given as pairs of rank and weight.
     #[must_use]
     pub fn weighted(edges: impl IntoIterator<Item = (u32, u32)>) -> Self {
         let (ranks, weights) = edges.into_iter().unzip();
@@ -118,14 +118,14 @@ impl Edges {
         &self.ranks
     }
 
-    /// The weights, one for each rank; `None` for edges without (`MPI_UNWEIGHTED`).
+    /// The weights, one per rank; `None` for unweighted edges (`MPI_UNWEIGHTED`).
     #[doc(alias = "MPI_UNWEIGHTED")]
     #[must_use]
     pub fn weights(&self) -> Option<&[u32]> {
         self.weights.as_deref()
     }
 
-    /// Whether all ranks are below `size`.
+    /// Checks that all ranks are below `size`.
     pub(super) fn check(&self, size: u32) -> Result<()> {
         match self.ranks.iter().find(|&&rank| rank >= size) {
             None => Ok(()),
@@ -144,12 +144,12 @@ impl<T: Into<Vec<u32>>> From<T> for Edges {
     }
 }
 
-/// A rank's own edges in a graph that no rank need know whole (MPI-4 section 8.5.4).
+/// One rank's edges in a graph that no rank needs to know in full (MPI-4 section 8.5.4).
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct DistGraph {
-    /// Edges that end here: whom this rank receives from.
+    /// Edges that end here: the ranks that this rank receives from.
     pub sources: Edges,
-    /// Edges that begin here: whom it sends to.
+    /// Edges that begin here: the ranks that it sends to.
     pub destinations: Edges,
 }
 

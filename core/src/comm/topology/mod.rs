@@ -1,14 +1,13 @@
-//! Process topologies (MPI-4 chapter 8): who is whose neighbour.
+//! Process topologies (MPI-4 chapter 8): which ranks are neighbours.
 //!
-//! A topology belongs to a communicator from its creation to its end, and is copied by
-//! [`dup`](super::Communicator::dup). What a grid is ([`Cartesian`]) and what a graph is
-//! ([`Graph`], [`DistGraph`]) are plain values, with nothing of a communicator in them;
-//! `create.rs` makes communicators that have them. The neighbour collectives are `coll`'s, which
-//! asks for [`Neighbours`] only.
+//! A topology belongs to a communicator for all of the communicator's life, and
+//! [`dup`](super::Communicator::dup) copies it. Grids ([`Cartesian`]) and graphs ([`Graph`],
+//! [`DistGraph`]) are plain values that know nothing about communicators; `create.rs` makes
+//! communicators that have them. The neighbour collectives are in `coll`, which needs
+//! [`Neighbours`] only.
 //!
-//! **Reordering.** Where a creation is told that it may reorder, ranks may be placed so that
-//! neighbours are near each other. Today they keep their places: inside one node there is nothing
-//! to win.
+//! **Reordering.** A creation with `reorder` may place ranks so that neighbours are close to each
+//! other. At present ranks keep their places, because inside one node there is nothing to gain.
 
 mod cartesian;
 mod create;
@@ -34,16 +33,16 @@ pub enum Topology {
     /// A grid (`MPI_CART`).
     #[doc(alias = "MPI_CART")]
     Cartesian(Cartesian),
-    /// A graph that every rank knows whole (`MPI_GRAPH`).
+    /// A graph that every rank knows in full (`MPI_GRAPH`).
     #[doc(alias = "MPI_GRAPH")]
     Graph(Graph),
-    /// A graph of which every rank knows its own edges (`MPI_DIST_GRAPH`).
+    /// A graph of which every rank knows only its own edges (`MPI_DIST_GRAPH`).
     #[doc(alias = "MPI_DIST_GRAPH")]
     DistGraph(DistGraph),
 }
 
 impl<D: Device> Communicator<D> {
-    /// The topology, if it has one (`MPI_Topo_test`).
+    /// The topology, if the communicator has one (`MPI_Topo_test`).
     #[doc(alias = "MPI_Topo_test")]
     #[must_use]
     pub fn topology(&self) -> Option<&Topology> {
@@ -66,10 +65,10 @@ impl<D: Device> Communicator<D> {
         }
     }
 
-    /// Whom this rank receives from and sends to in neighbour collectives; `None` without a
-    /// topology (`MPI_Dist_graph_neighbors`, `MPI_Graph_neighbors`).
+    /// The ranks that this rank receives from and sends to in neighbour collectives; `None` without
+    /// a topology (`MPI_Dist_graph_neighbors`, `MPI_Graph_neighbors`).
     ///
-    /// Made at each call: collectives keep it.
+    /// Computed at each call; collectives keep the result.
     #[doc(alias("MPI_Dist_graph_neighbors", "MPI_Graph_neighbors"))]
     #[must_use]
     pub fn neighbours(&self) -> Option<Neighbours> {

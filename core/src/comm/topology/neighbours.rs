@@ -1,31 +1,33 @@
-//! What neighbour collectives need to know of a topology.
+//! The view of a topology that neighbour collectives need.
 
 use super::{Cartesian, DistGraph, Edges, Graph};
 
-/// Whom a rank receives from and sends to, in MPI's order (MPI-4 section 8.6).
+/// The ranks that a rank receives from and sends to, in MPI's order (MPI-4 section 8.6).
 ///
-/// On a grid: dimension by dimension, the neighbour below and then the one above, in both lists. In
-/// a graph: as the edges were given.
+/// On a grid: dimension by dimension, the neighbour below and then the neighbour above, in both
+/// lists. In a graph: in the order in which the edges were given.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Neighbours {
-    /// Whom it receives from.
+    /// The ranks that it receives from.
     pub sources: Vec<Neighbour>,
-    /// Whom it sends to.
+    /// The ranks that it sends to.
     pub destinations: Vec<Neighbour>,
 }
 
-/// One neighbour in one role.
+/// One neighbour, as a source or as a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Neighbour {
     /// Its rank; `None` beyond the end of a grid (`MPI_PROC_NULL`), where nothing is sent and the
-    /// place in the buffer is left alone.
+    /// place in the buffer is left unchanged.
     #[doc(alias = "MPI_PROC_NULL")]
     pub rank: Option<u32>,
-    /// Tells messages between the same two ranks apart: what one rank sends on a lane, the other
-    /// receives on that lane. No two destinations with one rank have the same, and no two sources.
+    /// Distinguishes messages between the same two ranks: a message that one rank sends on a lane
+    /// is received on that lane. Destinations with the same rank have different lanes, and so do
+    /// sources.
     ///
-    /// On a grid: twice the dimension, and 1 more for messages upwards; a dimension of 1 or 2
-    /// places that is periodic has the same rank on both sides. In a graph: how many times the rank
+    /// On a grid: twice the dimension, plus 1 for messages upwards. (In a periodic dimension of 1
+    /// or 2 places, both neighbours are the same rank.) In a graph: how many times the rank has
+    /// occurred before in the list.
     /// has been named before.
     pub lane: u32,
 }
@@ -36,7 +38,7 @@ impl Neighbours {
         for (dim, lane) in (0..grid.dims().len()).zip((0..).step_by(2)) {
             let [below, above] = [-1, 1].map(|by| grid.moved(rank, dim, by));
             let (down, up) = (lane, lane + 1);
-            // What comes from below is on its way up.
+            // A message from below travels upwards.
             let sources = [(below, up), (above, down)];
             let destinations = [(below, down), (above, up)];
             let neighbour = |(rank, lane)| Neighbour { rank, lane };
@@ -63,7 +65,7 @@ impl Neighbours {
     }
 }
 
-/// The ranks, each with how often it was there before.
+/// The ranks, each with the number of its earlier occurrences as its lane.
 fn numbered(ranks: &[u32]) -> Vec<Neighbour> {
     let neighbour = |&rank: &u32| Neighbour {
         rank: Some(rank),
@@ -89,7 +91,7 @@ mod tests {
         neighbours.iter().map(|n| (n.rank, n.lane)).collect()
     }
 
-    /// Whatever is sent on a lane is expected there.
+    /// Checks that every message sent on a lane is expected on that lane.
     fn check(all: &[Neighbours]) {
         let mut sent = Vec::new();
         let mut expected = Vec::new();

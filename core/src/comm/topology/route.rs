@@ -1,17 +1,18 @@
-//! Words for ranks that do not expect them: how the edges of a distributed graph get to their ends.
+//! Routes words to ranks that do not know who sends to them. The edges of a distributed graph reach
+//! their ends this way.
 
 use super::super::Communicator;
 use super::super::tags::Of;
 use crate::device::Device;
 use crate::error::{ErrorKind, Result};
 
-/// What is routed: the rank that it is for, then anything.
+/// A unit of routing: the destination rank, then anything.
 pub(super) type Parcel<const N: usize> = [u64; N];
 
 impl<D: Device> Communicator<D> {
-    /// Brings every parcel to the rank that its first word names, by way of others: in round k
-    /// a rank passes on, over a distance of 2^k, what still has that far to go. Collective; nobody
-    /// needs memory for more than what passes through.
+    /// Brings every parcel to the rank that its first word names, by way of other ranks: in round
+    /// k, a rank passes on, over a distance of 2^k, the parcels whose remaining distance has that
+    /// bit set. Collective. A rank needs memory only for the parcels that pass through it.
     pub(super) fn route<const N: usize>(
         &self,
         mut parcels: Vec<Parcel<N>>,
@@ -43,7 +44,7 @@ impl<D: Device> Communicator<D> {
         Ok(parcels)
     }
 
-    /// Zeros for as many parcels as a peer says, if it says something sensible.
+    /// A zeroed buffer for as many parcels as a peer announces, if that much memory can be had.
     fn room(&self, parcels: u64, size: usize, from: u32) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         let len = usize::try_from(parcels)
