@@ -1,59 +1,59 @@
-//! Numbers by hash: a hash table that grows by one bucket at a time (linear hashing, after Litwin,
-//! 1980).
+//! Numbers filed by hash: a hash table that grows by one bucket at a time (linear hashing, after
+//! Litwin, 1980).
 //!
-//! A bucket is one line of memory with the hashes and numbers that are filed there. A search
-//! touches that line and the entries whose whole hash is the one that is looked for, which are
-//! almost always the one; what else is in the bucket is not touched, and a bucket is split without
-//! any entry.
+//! A bucket is one cache line. It holds the hashes and numbers that are filed there. A search
+//! touches that line and the entries whose full hash equals the hash in question, which is almost
+//! always only the right entry. It touches no other entries, and splitting a bucket touches none at
+//! all.
 //!
-//! Budget: find, insert and remove, one bucket, or a few where chance has overfilled one; an
-//! insertion, at most one split of one bucket besides. No operation rehashes: the table's bucket
-//! numbers are the low bits of the hash, one bit more for the buckets that have been split in the
-//! current round than for the others.
+//! Budget: find, insert and remove cost one bucket, or a few if chance has overfilled one. An
+//! insertion splits at most one bucket besides. No operation rehashes the table. The low bits of
+//! the hash are the bucket's number: one bit more for buckets that have been split in the current
+//! round than for the others.
 //!
-//! Buckets live in chunks of 4 KiB that never move. The directory of chunks is one pointer per 64
-//! buckets; it is the only thing whose growth copies anything.
+//! Buckets live in chunks of 4 KiB that never move. The directory of chunks has one pointer per 64
+//! buckets, and is the only thing that is copied when it grows.
 
 use super::slab::{IDLE_LIMIT, NIL, Slab};
 use super::steps::Steps;
 use crate::ahead;
 
-/// Buckets of a chunk. A power of two; a new table has one chunk.
+/// Buckets per chunk. A power of two; a new table has one chunk.
 const CHUNK: usize = 64;
-/// Entries of a bucket.
+/// Entries per bucket.
 const PLACES: usize = 7;
-/// Entries for each bucket before there are more buckets. As buckets that are not split yet have
-/// twice as many as the others, up to six are expected in some.
+/// Average number of entries per bucket above which a bucket is added. Buckets that are not split
+/// yet hold twice as many as the others, so up to six are expected in some.
 const FILL: usize = 3;
-/// In a bucket's number: it is one of those behind others that are full.
+/// Bit of a bucket's number: it is an overflow bucket, behind one that is full.
 const BEHIND: u32 = 1 << 31;
 
-/// Numbers filed under hashes, several under one if need be.
+/// Numbers filed under hashes. Several may have the same hash.
 #[derive(Clone, Debug)]
 pub(super) struct Buckets {
     chunks: Vec<Box<[Bucket]>>,
-    /// Those behind others that are full.
+    /// Overflow buckets, behind others that are full.
     behind: Slab<Bucket>,
     buckets: u32,
-    /// The smallest power of two that is not below `buckets`, less one.
+    /// The smallest power of two that is at least `buckets`, minus one.
     mask: u32,
-    /// Numbers that are filed.
+    /// Count of numbers filed.
     len: usize,
-    /// The most since there were none.
+    /// The highest `len` since the table was last empty.
     peak: usize,
-    /// How often in a row the table ran empty without having needed its last chunk.
+    /// How many times in a row the table has run empty without having needed its last chunk.
     idle: u32,
     steps: Steps,
 }
 
-/// A line of memory: entries in the first `len` places, in no order.
+/// One cache line: entries in the first `len` places, in no particular order.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 struct Bucket {
     hashes: [u32; PLACES],
     numbers: [u32; PLACES],
     len: u32,
-    /// The bucket behind this one, which was full; [`NIL`] if there is none.
+    /// The overflow bucket behind this one, if this one has been full; otherwise [`NIL`].
     more: u32,
 }
 
@@ -65,7 +65,7 @@ impl Bucket {
         more: NIL,
     };
 
-    /// The entries with a hash.
+    /// The numbers filed here under a hash.
     #[inline]
     fn with(&self, hash: u32) -> impl Iterator<Item = u32> {
         let entries = self.hashes.iter().zip(&self.numbers);
@@ -73,14 +73,14 @@ impl Bucket {
         entries.filter_map(move |(&its, &number)| (its == hash).then_some(number))
     }
 
-    /// Where an entry is, if it is in this bucket.
+    /// The place of an entry, if it is in this bucket.
     #[inline]
     fn place(&self, hash: u32, number: u32) -> Option<usize> {
         (0..PLACES.min(self.len as usize))
             .find(|&at| self.hashes[at] == hash && self.numbers[at] == number)
     }
 
-    /// Adds an entry, if there is a place.
+    /// Adds an entry, if there is room. Returns whether there was.
     #[inline]
     fn push(&mut self, hash: u32, number: u32) -> bool {
         let at = self.len as usize;
@@ -93,7 +93,7 @@ impl Bucket {
         true
     }
 
-    /// Takes out the entry of a place; the last one takes the place.
+    /// Removes the entry at a place. The last entry takes its place.
     #[inline]
     fn take(&mut self, at: usize) {
         let last = self.len as usize - 1;
@@ -104,7 +104,7 @@ impl Bucket {
 }
 
 impl Buckets {
-    /// An empty table, without any memory yet.
+    /// An empty table that has allocated nothing yet.
     pub(super) const fn new() -> Self {
         Self {
             chunks: Vec::new(),
@@ -118,8 +118,8 @@ impl Buckets {
         }
     }
 
-    /// Makes the table as large as it would become with `capacity` numbers in it. For an empty
-    /// table.
+    /// Makes the table as large as it would be with `capacity` numbers in it. The table must be
+    /// empty.
     pub(super) fn reserve(&mut self, capacity: usize) {
         debug_assert_eq!(self.len, 0);
         let chunks = capacity.div_ceil(FILL * CHUNK);
@@ -136,7 +136,7 @@ impl Buckets {
         self.len
     }
 
-    /// The number filed under a hash of which `is_it` says that it is the one.
+    /// The number filed under a hash for which `is_it` returns true.
     #[inline]
     pub(super) fn find(&self, hash: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
         if self.len == 0 {
@@ -154,13 +154,13 @@ impl Buckets {
         None
     }
 
-    /// A number filed under a hash, if any is: no entry is touched to see whether it is the one.
+    /// Any number filed under a hash. Accesses no entry to check that it is the right one.
     #[inline]
     pub(super) fn guess(&self, hash: u32) -> Option<u32> {
         self.find(hash, |_| true)
     }
 
-    /// Asks for the memory that a search for a hash will touch first.
+    /// Prefetches the memory that a search for a hash touches first.
     #[inline]
     pub(super) fn prefetch(&self, hash: u32) {
         if self.len != 0 {
@@ -182,7 +182,7 @@ impl Buckets {
         self.peak = self.peak.max(self.len);
     }
 
-    /// Puts another number in the place of one that is filed under a hash.
+    /// Replaces a number that is filed under a hash by another.
     #[inline]
     pub(super) fn replace(&mut self, hash: u32, number: u32, other: u32) {
         let mut at = self.bucket(hash);
@@ -197,7 +197,7 @@ impl Buckets {
         }
     }
 
-    /// Takes out a number that is filed under a hash.
+    /// Removes a number that is filed under a hash.
     #[inline]
     pub(super) fn remove(&mut self, hash: u32, number: u32) {
         let (mut before, mut at) = (NIL, self.bucket(hash));
@@ -219,7 +219,7 @@ impl Buckets {
         }
     }
 
-    /// Takes the bucket `at` from behind another if it is empty.
+    /// Removes the overflow bucket `at`, behind `before`, if it is empty.
     #[cold]
     fn leave_out(&mut self, before: u32, at: u32) {
         let bucket = self.get(at);
@@ -229,7 +229,7 @@ impl Buckets {
         }
     }
 
-    /// Enters a number where its hash belongs.
+    /// Stores a number in the bucket of its hash.
     #[inline]
     fn put(&mut self, hash: u32, number: u32) {
         let mut at = self.bucket(hash);
@@ -246,7 +246,7 @@ impl Buckets {
         }
     }
 
-    /// Enters a number in a new bucket behind the full one `at`.
+    /// Stores a number in a new overflow bucket behind the full bucket `at`.
     #[cold]
     fn put_behind(&mut self, at: u32, hash: u32, number: u32) {
         let mut bucket = Bucket::EMPTY;
@@ -256,12 +256,13 @@ impl Buckets {
         self.get_mut(at).more = more | BEHIND;
     }
 
-    /// Adds one bucket and moves to it what belongs there from the one bucket it is split from.
+    /// Adds one bucket, and moves the numbers that belong there out of the bucket that it is split
+    /// from.
     #[inline(never)]
     fn split_one(&mut self) {
         let fresh = self.buckets;
         if fresh == BEHIND >> 1 {
-            return; // More than three thousand million numbers: buckets fill up from here.
+            return; // More than 3 billion numbers: from here on the buckets fill up.
         }
         self.buckets += 1;
         self.mask = self.buckets.next_power_of_two() - 1;
@@ -281,7 +282,7 @@ impl Buckets {
         }
     }
 
-    /// Gives back a chunk, if the table has run empty often enough without having needed it.
+    /// Frees a chunk if the table has run empty often enough without having needed it.
     #[inline]
     fn start_over(&mut self) {
         let peak = std::mem::take(&mut self.peak);
@@ -311,7 +312,7 @@ impl Buckets {
             .push(vec![Bucket::EMPTY; CHUNK].into_boxed_slice());
     }
 
-    /// The bucket where a hash belongs.
+    /// The bucket for a hash.
     #[inline]
     fn bucket(&self, hash: u32) -> u32 {
         let bucket = hash & self.mask;

@@ -1,8 +1,8 @@
-//! What is matched with what: envelopes, patterns, and the two internal forms of them.
+//! Envelopes, patterns, and their two internal forms.
 
-/// What a message says about itself, as far as matching is concerned.
+/// The part of a message's header that matching uses.
 ///
-/// Length and message representation travel beside it; they play no part in matching.
+/// Length and message representation travel beside it, and play no part in matching.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Envelope {
     /// The context id of the communicator the message was sent on.
@@ -13,7 +13,7 @@ pub struct Envelope {
     pub tag: u32,
 }
 
-/// What a receive or a probe asks for: an envelope in which source and tag may be left open.
+/// What a receive or a probe asks for: an envelope whose source and tag may be left open.
 ///
 /// `None` is the wildcard: `MPI_ANY_SOURCE` or `MPI_ANY_TAG`. The context has no wildcard, as in
 /// MPI.
@@ -73,27 +73,29 @@ impl Pattern {
 
     /// Whether some message could match both patterns.
     ///
-    /// Two receives that overlap must be served in the order they were posted; two that do not
-    /// may be served by different authorities, which is what tag-matching offload rests on.
+    /// Two receives that overlap must be served in the order in which they were posted. Two that do
+    /// not overlap may be matched independently, one by the host and one by a card. Tag-matching
+    /// offload relies on that.
     #[inline]
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         Wanted::from(self).meets(&Wanted::from(other))
     }
 
-    /// Which of the fields are open, as an index below [`SHAPES`].
+    /// Which fields are open, as an index below [`SHAPES`].
     #[inline]
     pub(super) fn shape(&self) -> usize {
         usize::from(self.source.is_none()) | usize::from(self.tag.is_none()) << 1
     }
 
-    /// The key under which receives with this pattern, and the messages that it finds, are filed.
+    /// The key for filing receives with this pattern, and for finding the messages that match it.
     #[inline]
     pub(super) fn key(&self) -> Key {
         self.key_opened(self.shape())
     }
 
-    /// The key of this pattern once the fields of `shape`, its own open ones among them, are open.
+    /// The key of this pattern with all fields of `shape` open. `shape` must include the fields
+    /// that are open already.
     #[inline]
     pub(super) fn key_opened(&self, shape: usize) -> Key {
         debug_assert_eq!(shape & self.shape(), self.shape());
@@ -107,7 +109,7 @@ impl Pattern {
 }
 
 impl Envelope {
-    /// The key under which patterns of one shape that match this envelope are filed.
+    /// The key for filing patterns of one shape that match this envelope.
     #[inline]
     pub(super) fn key(&self, shape: usize) -> Key {
         let source = if shape & ANY_SOURCE == 0 {
@@ -123,11 +125,11 @@ impl Envelope {
     }
 }
 
-/// How many combinations of open fields there are.
+/// Number of combinations of open fields.
 pub(super) const SHAPES: usize = 4;
-/// The bit of a shape that says that the source is open.
+/// Bit of a shape: the source is open.
 pub(super) const ANY_SOURCE: usize = 1;
-/// The bit of a shape that says that the tag is open.
+/// Bit of a shape: the tag is open.
 pub(super) const ANY_TAG: usize = 2;
 
 /// Context and source in one word.
@@ -145,33 +147,33 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// The key of no pattern.
+    /// A key that equals no pattern's.
     pub(super) const NONE: Self = Self {
         place: 0,
         tag: 0,
         kind: u32::MAX,
     };
 
-    /// The shape of the patterns that it stands for.
+    /// The shape of the patterns with this key.
     #[inline]
     pub(super) const fn shape(&self) -> usize {
         self.kind as usize % SHAPES
     }
 
-    /// The same key in a name space of its own, for tables that file one pattern several ways.
+    /// The same key in a separate name space, for tables that file one pattern in several ways.
     #[inline]
     pub(super) fn in_space(mut self, space: usize) -> Self {
         self.kind |= (space as u32) << 8;
         self
     }
 
-    /// A hash that is the same in every process and run.
+    /// A hash that is the same in every process and every run.
     ///
-    /// Ranks, tags and contexts are small consecutive numbers in practice, and tags are whatever a
-    /// peer sends. Each step below is a bijection of the 64-bit state, so keys that differ in one
-    /// word never collide before the last truncation, and the multiplications carry every input
-    /// bit into the low bits that choose a bucket. `seed` differs from queue to queue where the
-    /// engine wants a peer that knows this source not to know the buckets.
+    /// In practice ranks, tags and contexts are small consecutive numbers, and a peer may send any
+    /// tags. Each step below is a bijection of the 64-bit state, so keys that differ in only one
+    /// word never collide before the final truncation. The multiplications carry every input bit
+    /// into the bits that choose a bucket. The engine may give each queue its own `seed`, so that a
+    /// peer that knows this source code still cannot predict the buckets.
     #[inline]
     pub(super) fn hash(&self, seed: u64) -> u32 {
         let tail = u64::from(self.tag) | u64::from(self.kind) << 32;
@@ -187,24 +189,24 @@ const fn stir(state: u64) -> u64 {
     (state ^ (state >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// A pattern in two words: as queues and receives keep it, and as it is handed on in registers. An
-/// envelope is the pattern that it alone matches.
+/// A pattern in two words. Queues and receives keep this form, and it is passed in registers. An
+/// envelope is a pattern that only that envelope matches.
 ///
-/// A pattern that is written field by field and copied as a whole is read in larger parts than it
-/// was written in, for which a processor waits.
+/// It avoids a stall: if a [`Pattern`] is written field by field and then copied as a whole, the
+/// copy loads larger units than were stored, and the processor waits for the stores.
 #[derive(Copy, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Wanted {
-    /// Context and source, 0 if that is open.
+    /// Context and source; the source is 0 if it is open.
     place: u64,
-    /// The tag, 0 if that is open, and above it the shape.
+    /// The tag, 0 if it is open, in the low half; the shape in the high half.
     rest: u64,
 }
 
 impl Wanted {
-    /// Whether the two agree wherever neither is open.
+    /// Whether the two agree in every field that is open in neither.
     #[inline]
     pub(crate) fn meets(&self, other: &Self) -> bool {
-        // As almost always nothing is open.
+        // Fast path: almost always no field is open.
         let differ = (self.place ^ other.place) | (self.rest ^ other.rest);
         differ == 0 || (self.rest | other.rest) >> 32 != 0 && self.meets_open(other)
     }
@@ -223,7 +225,7 @@ impl Wanted {
         place | u64::from(tag) == 0
     }
 
-    /// The pattern that this is.
+    /// The pattern in separate fields.
     #[inline]
     pub(crate) fn pattern(self) -> Pattern {
         let shape = self.shape();

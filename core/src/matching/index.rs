@@ -1,10 +1,12 @@
-//! Lists of entries by key: each key's entries in the order in which they were appended.
+//! Lists of entries by key. Each list holds its key's entries in the order in which they were
+//! appended.
 //!
-//! A list is a ring through the entries themselves: the first one's neighbours are the second and
-//! the last. The table knows the first, and the first knows its key, so a list has no memory of its
-//! own.
+//! A list is a ring through the entries themselves: the neighbours of the first entry are the
+//! second and the last. The table stores the first entry, and the first entry stores the key, so a
+//! list needs no memory of its own.
 //!
-//! Budget: first, one bucket and one entry; append and unlink, one bucket and three entries.
+//! Budget: `first` costs one bucket and one entry; `append` and `unlink` cost one bucket and three
+//! entries.
 
 use super::buckets::Buckets;
 use super::envelope::{Key, SHAPES};
@@ -13,9 +15,9 @@ use super::slab::{NIL, Slab};
 /// An entry's place in one list.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Link {
-    /// The entry before, or, before the first one, the last.
+    /// The previous entry; in the first entry, the last one.
     prev: u32,
-    /// The entry behind, or, behind the last one, the first.
+    /// The next entry; in the last entry, the first one.
     next: u32,
     place: Place,
 }
@@ -51,17 +53,17 @@ pub(super) trait Linked {
     /// The entry's place in the list of a lane.
     fn link(&self, lane: usize) -> &Link;
 
-    /// The same, to be changed.
+    /// Mutable access to the entry's place in the list of a lane.
     fn link_mut(&mut self, lane: usize) -> &mut Link;
 }
 
-/// The list that was last appended to: programs repeat themselves, and a key met again is found
-/// without its hash.
+/// Caches the list that was last appended to. Programs repeat themselves, and this finds a repeated
+/// key without hashing it.
 #[derive(Clone, Debug)]
 struct Finger {
     key: Key,
     hash: u32,
-    /// Its first entry; [`NIL`] if the list is no more.
+    /// The list's first entry; [`NIL`] if the list is gone.
     first: u32,
 }
 
@@ -70,7 +72,7 @@ struct Finger {
 pub(super) struct Index {
     firsts: Buckets,
     seed: u64,
-    /// By shape of key.
+    /// One per shape of key.
     fingers: [Finger; SHAPES],
 }
 
@@ -106,24 +108,24 @@ impl Index {
     fn find<V: Linked>(&self, slots: &Slab<V>, lane: usize, key: &Key, hash: u32) -> Option<u32> {
         self.firsts.find(hash, |slot| {
             let entry = slots.get(slot);
-            // An entry may be filed in two lanes under the same hash.
+            // An entry may be filed under the same hash in two lanes.
             entry.key(lane) == *key && entry.link(lane).place == Place::First
         })
     }
 
-    /// Asks for the memory in which [`guess`](Self::guess) looks.
+    /// Prefetches the memory that [`guess`](Self::guess) reads.
     #[inline]
     pub(super) fn prefetch(&self, key: &Key) {
         self.firsts.prefetch(key.hash(self.seed));
     }
 
-    /// What [`first`](Self::first) will probably find; no entry is touched.
+    /// The entry that [`first`](Self::first) will probably return. Accesses no entry.
     #[inline]
     pub(super) fn guess(&self, key: &Key) -> Option<u32> {
         self.firsts.guess(key.hash(self.seed))
     }
 
-    /// Files an entry under its key of a lane, behind those that are there.
+    /// Files an entry under its key in a lane, after the entries that are there already.
     #[inline]
     pub(super) fn append<V: Linked>(&mut self, slots: &mut Slab<V>, lane: usize, slot: u32) {
         let key = slots.get(slot).key(lane);
@@ -150,7 +152,7 @@ impl Index {
         self.fingers[key.shape()] = Finger { key, hash, first };
     }
 
-    /// Adds an entry to the list that begins with `first`.
+    /// Adds an entry to the list whose first entry is `first`.
     #[inline]
     fn append_behind<V: Linked>(slots: &mut Slab<V>, lane: usize, first: u32, slot: u32) {
         let last = std::mem::replace(&mut slots.get_mut(first).link_mut(lane).prev, slot);
@@ -162,7 +164,7 @@ impl Index {
         };
     }
 
-    /// Takes an entry out of its list, from wherever in the list it stands.
+    /// Removes an entry from its list, wherever in the list it is.
     #[inline]
     pub(super) fn unlink<V: Linked>(&mut self, slots: &mut Slab<V>, lane: usize, slot: u32) {
         let entry = slots.get_mut(slot);

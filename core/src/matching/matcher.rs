@@ -1,32 +1,32 @@
-//! The pair rule: both queues, and what a message or a receive does when it comes.
+//! The pair rule: both queues, and how an arriving message or a posted receive uses them.
 //!
-//! The invariant is that no message that waits matches a receive that waits. A newcomer of either
-//! kind looks at the other kind's queue first and waits only if nothing there matches; since each
-//! queue gives its earliest match, the pair made is the earliest of both, as MPI demands.
+//! The invariant is that no waiting message matches a waiting receive. A newcomer of either kind
+//! searches the other kind's queue first, and waits only if nothing there matches. Since each queue
+//! returns its earliest match, each pair consists of the earliest of both kinds, as MPI demands.
 
 use super::envelope::{Envelope, Pattern};
 use super::posted::{PostedId, PostedQueue};
 use super::unexpected::{UnexpectedId, UnexpectedQueue};
 
-/// What became of a message that arrived.
+/// The outcome for a message that arrived.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Arrived<T, M> {
-    /// It belongs to this receive, which is no longer posted.
+    /// It goes to this receive, which is no longer posted.
     Matched(T, M),
-    /// Nothing matched: it waits.
+    /// Nothing matched; the message waits.
     Stored(UnexpectedId),
 }
 
-/// What became of a receive that was posted.
+/// The outcome for a receive that was posted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Received<T, M> {
-    /// This message had been waiting for it.
+    /// This message had been waiting.
     Matched(T, Envelope, M),
-    /// Nothing matched: it waits.
+    /// Nothing matched; the receive waits.
     Posted(PostedId),
 }
 
-/// The posted and the unexpected queue under the pair rule.
+/// The posted and the unexpected queue, joined by the pair rule.
 ///
 /// ```
 /// use portolan_core::matching::{Arrived, Envelope, Matcher, Pattern, Received};
@@ -57,7 +57,7 @@ impl<T, M> Matcher<T, M> {
         }
     }
 
-    /// A message arrives: the earliest receive that matches gets it, or it waits.
+    /// Handles a message that arrives: the earliest receive that matches gets it, or it waits.
     #[inline]
     pub fn arrive(&mut self, envelope: Envelope, message: M) -> Arrived<T, M> {
         match self.posted.match_arrival(&envelope) {
@@ -66,7 +66,7 @@ impl<T, M> Matcher<T, M> {
         }
     }
 
-    /// A receive is posted: it gets the earliest message that matches, or it waits.
+    /// Handles a receive that is posted: it gets the earliest message that matches, or it waits.
     #[inline]
     pub fn receive(&mut self, pattern: Pattern, value: T) -> Received<T, M> {
         match self.unexpected.take_match(&pattern) {

@@ -1,19 +1,19 @@
-//! Matching: which receive gets which message.
+//! Matching: decides which receive gets which message.
 //!
-//! MPI's rule (MPI 4.1, section 3.5) is one sentence: where more than one pair of send and
-//! receive could be matched, the pair of the earliest send and the earliest receive is. This
-//! module is that sentence as a pure state machine. It moves no bytes, reads no clock, holds no
-//! lock and knows no transport; the engine, the tests and fuzzers all drive the same code.
+//! MPI's rule (MPI 4.1, section 3.5) is one sentence: if more than one pair of send and receive
+//! could be matched, the earliest send and the earliest receive are. This module implements that
+//! rule as a pure state machine. It moves no bytes, reads no clock, holds no lock and knows no
+//! transport, so the engine, the tests and the fuzzers all drive the same code.
 //!
 //! * [`PostedQueue`]: receives waiting for messages.
 //! * [`UnexpectedQueue`]: messages waiting for receives.
 //! * [`Matcher`]: both, with the pair rule between them.
-//! * [`offload`]: the same authority when a network card matches too.
+//! * [`offload`]: the same decisions when a network card matches too.
 //!
 //! Every operation costs the same whether ten or a hundred thousand entries wait: posting,
 //! matching, probing with any wildcard, cancelling from the middle. No operation rehashes a table
-//! or moves an entry, and a queue that has reached its working size allocates nothing.
-//! `docs/matching.md` explains how, with the table of costs.
+//! or moves an entry, and a queue that has reached its working size allocates no more.
+//! `docs/matching.md` explains how, with a table of costs.
 //!
 //! ```
 //! use portolan_core::matching::{Envelope, Pattern, PostedQueue};

@@ -1,25 +1,26 @@
-//! Receives waiting for messages.
+//! Receives that wait for messages.
 //!
-//! Budget of an arrival: queue empty, one load and one comparison; the earliest receive is the one,
-//! one comparison more; else one bucket of a hash table for each shape of pattern (exact, any
-//! source, any tag, any) that is filed there at all, and a few comparisons. No allocation, no lock,
-//! no system call.
+//! Budget of an arrival: if the queue is empty, one load and one comparison. If the earliest
+//! receive matches, one more comparison. Otherwise, one bucket of a hash table for each shape of
+//! pattern (exact, any source, any tag, any) that has receives there, and a few comparisons. No
+//! allocation, no lock, no system call.
 
 use super::envelope::{Envelope, Key, Pattern, SHAPES, Wanted};
 use super::index::{Index, Link, Linked};
 use super::recent::{NEAR, Recent};
 use super::slab::{Id, Slab};
 
-/// Receives of which the memory does not stay in the nearer caches.
+/// From so many receives on, their memory does not stay in the nearer caches.
 const MANY: usize = 1 << 14;
-/// Of so many receives that memory is asked for ahead until so many are left.
+/// Once the queue has been that long, it prefetches until this few receives are left.
 const FEW: usize = 1 << 9;
 
-/// Names a posted receive until it is matched, cancelled or drained. Then it is stale and refused.
+/// Names a posted receive until it is matched, cancelled or drained. After that the id is stale and
+/// finds nothing.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct PostedId(Id);
 
-/// Receives in the order in which they were posted, each with a value of the caller's.
+/// Receives in the order in which they were posted, each with a value of the caller's choice.
 ///
 /// ```
 /// use portolan_core::matching::{Envelope, Pattern, PostedQueue};
@@ -37,7 +38,8 @@ pub struct PostedQueue<T> {
     slots: Slab<Entry<T>>,
     recent: Recent,
     index: Index,
-    /// Indexed receives by shape of pattern: an arrival looks only where something is.
+    /// Number of indexed receives of each shape, so that an arrival searches only shapes that are
+    /// present.
     indexed: [u32; SHAPES],
 }
 
@@ -66,7 +68,7 @@ impl<T> Linked for Entry<T> {
 }
 
 impl<T> PostedQueue<T> {
-    /// An empty queue, without any memory yet.
+    /// An empty queue that has allocated nothing yet.
     #[must_use]
     pub fn new() -> Self {
         Self::with_seed(0)
@@ -81,10 +83,10 @@ impl<T> PostedQueue<T> {
         queue
     }
 
-    /// An empty queue that spreads keys over its buckets as `seed` says.
+    /// An empty queue whose distribution of keys over buckets depends on `seed`.
     ///
-    /// What matches what does not depend on the seed. Two queues with the same seed that see the
-    /// same calls do the same work.
+    /// The seed never affects what matches. Two queues with the same seed that receive the same
+    /// calls do the same work.
     #[must_use]
     pub fn with_seed(seed: u64) -> Self {
         Self {
@@ -95,13 +97,13 @@ impl<T> PostedQueue<T> {
         }
     }
 
-    /// Adds a receive behind all others.
+    /// Adds a receive after all others.
     #[inline(always)]
     pub fn post(&mut self, pattern: Pattern, value: T) -> PostedId {
         self.post_wanted(Wanted::from(&pattern), value)
     }
 
-    /// The same for a pattern in words.
+    /// Like [`post`](Self::post), for a pattern in words.
     #[inline(always)]
     pub(crate) fn post_wanted(&mut self, wanted: Wanted, value: T) -> PostedId {
         if self.recent.is_full() {
@@ -122,18 +124,18 @@ impl<T> PostedQueue<T> {
         if self.slots.is_empty() {
             return None;
         }
-        // Programs mostly send in the order in which receives were posted.
+        // Programs mostly send in the order in which the receives were posted.
         if self.slots.len() == self.recent.len()
             && let Some(slot) = self.recent.take_oldest(&Wanted::from(envelope))
         {
             return Some(self.slots.remove(slot).value);
         }
-        // A copy, so that the envelope is written for this call only.
+        // A copy, so that the caller need not keep the envelope in memory on the fast path.
         let envelope = *envelope;
         self.match_further(&envelope)
     }
 
-    /// The search for a receive that is not the earliest of a short queue.
+    /// Searches for a receive other than the earliest of a short queue.
     #[inline(never)]
     fn match_further(&mut self, envelope: &Envelope) -> Option<T> {
         if self.slots.len() > self.recent.len()
@@ -152,7 +154,8 @@ impl<T> PostedQueue<T> {
         Some(self.slots.remove(slot).value)
     }
 
-    /// The end of a search among the recent receives that went far: the next ones will not.
+    /// Ends a search among the recent receives that went far, and shortens the ring so that the
+    /// next searches do not.
     #[inline(never)]
     fn match_far(&mut self, at: usize) -> Option<T> {
         let found = (at < self.recent.len()).then(|| {
@@ -163,7 +166,7 @@ impl<T> PostedQueue<T> {
         found
     }
 
-    /// The receive that [`match_arrival`](Self::match_arrival) would take, left where it is.
+    /// The receive that [`match_arrival`](Self::match_arrival) would remove. It stays posted.
     #[must_use]
     pub fn peek_arrival(&self, envelope: &Envelope) -> Option<PostedId> {
         let indexed = self.first_indexed(envelope);
@@ -174,11 +177,11 @@ impl<T> PostedQueue<T> {
         Some(PostedId(self.slots.id(slot)))
     }
 
-    /// How many arrivals ahead [`prefetch`](Self::prefetch) begins.
+    /// Number of arrivals by which [`prefetch`](Self::prefetch) starts ahead.
     pub(crate) const AHEAD: usize = 6;
 
-    /// How many arrivals ahead it pays to [`prefetch`](Self::prefetch): none while the memory is in
-    /// the nearer caches.
+    /// Number of arrivals ahead at which [`prefetch`](Self::prefetch) pays off: 0 while the memory
+    /// is in the nearer caches.
     #[inline(always)]
     pub(crate) const fn looks_ahead(&self) -> usize {
         if self.is_spread() {
@@ -187,16 +190,17 @@ impl<T> PostedQueue<T> {
         0
     }
 
-    /// Whether the receives are, or were when there were more of them, so many that their memory is
-    /// in no near cache.
+    /// Whether so many receives are posted, or were at the queue's longest, that their memory is
+    /// not in a near cache.
     #[inline(always)]
     const fn is_spread(&self) -> bool {
         self.slots.len() > FEW && self.slots.spread() > MANY
     }
 
-    /// Asks for a part of the memory that an arrival will touch that is so many places behind the
-    /// next one: each step finds what the one before has asked for. With the last one the value of
-    /// the receive that will probably be matched. For receives without wildcards.
+    /// Prefetches part of the memory for an arrival that is `places` arrivals behind the next one.
+    /// Each call for it, at decreasing `places`, uses what the call before has prefetched. The last
+    /// one returns the value of the receive that will probably match. Works for receives without
+    /// wildcards only.
     pub(crate) fn prefetch(&self, envelope: &Envelope, places: usize) -> Option<&T> {
         let key = envelope.key(0);
         match places {
@@ -208,7 +212,7 @@ impl<T> PostedQueue<T> {
         None
     }
 
-    /// Removes a receive before it is matched. `None` if it was matched or removed already.
+    /// Removes a receive that has not matched yet; `None` if it was matched or removed already.
     #[inline]
     pub fn cancel(&mut self, id: PostedId) -> Option<T> {
         let slot = self.slots.resolve(id.0)?;
@@ -223,7 +227,7 @@ impl<T> PostedQueue<T> {
         Some((entry.wanted.pattern(), &entry.value))
     }
 
-    /// A receive's value, to be changed while it is posted.
+    /// Mutable access to a receive's value while it is posted.
     #[inline]
     pub fn get_mut(&mut self, id: PostedId) -> Option<&mut T> {
         let slot = self.slots.resolve(id.0)?;
@@ -244,7 +248,7 @@ impl<T> PostedQueue<T> {
         self.slots.is_empty()
     }
 
-    /// The posted receives, earliest first. For diagnostics: it sorts them, and allocates.
+    /// The posted receives, earliest first. For diagnostics only: it allocates and sorts.
     pub fn iter(&self) -> impl Iterator<Item = (PostedId, Pattern, &T)> {
         self.slots.in_order().into_iter().map(|slot| {
             let entry = self.slots.get(slot);
@@ -253,9 +257,9 @@ impl<T> PostedQueue<T> {
         })
     }
 
-    /// Removes every receive for which `gone` says so and returns them, earliest first.
+    /// Removes every receive for which `gone` returns true, and returns them, earliest first.
     ///
-    /// For peers that have failed and communicators that are freed. It looks at every receive.
+    /// Used when a peer fails or a communicator is freed. It looks at every receive.
     pub fn drain_if(&mut self, mut gone: impl FnMut(&Pattern, &T) -> bool) -> Vec<(Pattern, T)> {
         let mut drained = Vec::new();
         for slot in self.slots.in_order() {
@@ -268,7 +272,8 @@ impl<T> PostedQueue<T> {
         drained
     }
 
-    /// The earliest receive in the index that matches: the earliest of the four shapes' firsts.
+    /// The earliest indexed receive that matches: the earliest of the first receives of the four
+    /// shapes.
     #[inline(never)]
     fn first_indexed(&self, envelope: &Envelope) -> Option<u32> {
         if self.indexed[1..] == [0; SHAPES - 1] {
@@ -280,11 +285,11 @@ impl<T> PostedQueue<T> {
             .min_by_key(|&slot| self.slots.stamp(slot))
     }
 
-    /// Moves the oldest of the recent receives to the index.
+    /// Moves the oldest of the recent receives into the index.
     #[inline(never)]
     fn index_oldest(&mut self) {
         if self.is_spread() {
-            // Those behind them are next: their buckets are in no near cache.
+            // The receives after these are moved next, and their buckets are not in a near cache.
             for at in NEAR..self.recent.len().min(2 * NEAR) {
                 self.index.prefetch(&self.recent.wanted(at).key());
             }

@@ -1,27 +1,28 @@
 //! The newest entries of a queue, kept in a ring and compared one by one, oldest first.
 //!
-//! Most queues are short, or are used in the order in which they were filled: then one of the first
-//! few comparisons hits, which is cheaper than any hashing, and an entry that leaves from the front
-//! moves no other. An entry is filed in the index only when the ring is full, or when a search has
-//! gone past more than [`NEAR`] entries: then the oldest [`NEAR`] go there, so that searches that
-//! keep missing soon find a short ring. Everything indexed is therefore older than everything
-//! recent: whoever looks for the earliest match asks the index first and then this ring.
+//! Most queues are short, or are emptied in the order in which they were filled. One of the first
+//! few comparisons then succeeds, which is cheaper than hashing, and removing an entry from the
+//! front moves no other entry. Entries go to the index only when the ring is full, or when a search
+//! has gone past [`NEAR`] entries. The oldest [`NEAR`] entries are then moved there, so that if
+//! searches keep missing, the ring is soon short. Therefore everything indexed is older than
+//! everything recent: a search for the earliest match asks the index first and this ring second.
 //!
-//! Budget: one comparison if the oldest entry is the one, at most [`RECENT`] in adjacent memory and
-//! a few once [`NEAR`] have been passed a few times; no allocation, no hash.
+//! Budget: one comparison if the oldest entry matches; at most [`RECENT`] comparisons in adjacent
+//! memory, and only a few after several searches past [`NEAR`]. No allocation, no hash.
 
 use super::envelope::Wanted;
 use super::steps::Steps;
 
-/// Most entries of the ring.
+/// Capacity of the ring.
 pub(super) const RECENT: usize = 64;
-/// Comparisons in a search that need no mending, and entries filed at once.
+/// Number of comparisons up to which a search leaves the ring as it is, and number of entries that
+/// are filed at once.
 pub(super) const NEAR: usize = 8;
 
 /// The newest entries' envelopes or patterns, oldest first, and their slots.
 #[derive(Clone)]
 pub(super) struct Recent {
-    /// Where in the ring the oldest entry is.
+    /// Position of the oldest entry in the arrays.
     head: usize,
     len: usize,
     wanted: [Wanted; RECENT],
@@ -52,13 +53,13 @@ impl Recent {
         self.len == RECENT
     }
 
-    /// The place of the `at`-th entry in the ring.
+    /// The position in the arrays of the `at`-th oldest entry.
     #[inline]
     const fn place(&self, at: usize) -> usize {
         (self.head + at) % RECENT
     }
 
-    /// Adds the newest entry. There must be room.
+    /// Adds the newest entry. The ring must not be full.
     #[inline]
     pub(super) fn push(&mut self, wanted: Wanted, slot: u32) {
         let place = self.place(self.len);
@@ -67,7 +68,7 @@ impl Recent {
         self.len += 1;
     }
 
-    /// Where the oldest entry that meets `what` stands; [`len`](Self::len) if none does.
+    /// The position of the oldest entry that meets `what`; [`len`](Self::len) if there is none.
     #[inline]
     pub(super) fn first(&self, what: &Wanted) -> usize {
         let mut at = 0;
@@ -81,7 +82,8 @@ impl Recent {
         at
     }
 
-    /// Takes the oldest entry out if it meets `what`; its slot. There must be one.
+    /// Removes the oldest entry if it meets `what`, and returns its slot. The ring must not be
+    /// empty.
     #[inline(always)]
     pub(super) fn take_oldest(&mut self, what: &Wanted) -> Option<u32> {
         debug_assert!(self.len > 0, "an entry that is not indexed is recent");
@@ -95,7 +97,7 @@ impl Recent {
         Some(self.slots[place])
     }
 
-    /// Where an entry stands that is known to be here.
+    /// The position of an entry that is known to be in the ring.
     #[inline]
     pub(super) fn position(&self, slot: u32) -> usize {
         (0..self.len)
@@ -103,19 +105,19 @@ impl Recent {
             .expect("an entry that is not indexed is recent")
     }
 
-    /// The slot of the entry that stands at a position.
+    /// The slot of the entry at a position.
     #[inline]
     pub(super) fn slot(&self, at: usize) -> u32 {
         self.slots[self.place(at)]
     }
 
-    /// The envelope or pattern that stands at a position.
+    /// The envelope or pattern at a position.
     #[inline]
     pub(super) fn wanted(&self, at: usize) -> Wanted {
         self.wanted[self.place(at)]
     }
 
-    /// Removes the entry at a position; the older ones close up.
+    /// Removes the entry at a position and returns its slot. The older entries close the gap.
     #[inline]
     pub(super) fn remove(&mut self, at: usize) -> u32 {
         let slot = self.slot(at);
@@ -129,7 +131,7 @@ impl Recent {
         slot
     }
 
-    /// Takes the oldest entry out; its slot.
+    /// Removes the oldest entry and returns its slot.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<u32> {
         (self.len > 0).then(|| self.remove(0))

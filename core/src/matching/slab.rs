@@ -1,34 +1,35 @@
-//! Slots that never move: chunks of entries, a free list, and ids that know when they are stale.
+//! Slots that never move: chunks of entries, a free list, and ids that can be recognised as stale.
 //!
-//! Budget: insert and remove, no allocation once the working size has been reached, no loop.
+//! Budget: `insert` and `remove` neither allocate, once the working size has been reached, nor
+//! loop.
 
 use crate::ahead::prefetch;
 
 /// "No slot": the end of every list of slot numbers.
 pub(super) const NIL: u32 = u32::MAX;
 
-/// Slots per chunk. A chunk is reserved whole and filled one slot at a time, so that no single
+/// Slots per chunk. A chunk is reserved as a whole and initialised one slot at a time, so that no
 /// insertion initialises more than its own slot.
 const CHUNK_BITS: u32 = 8;
 const CHUNK: usize = 1 << CHUNK_BITS;
 
-/// How many times in a row the slab has to run empty without having needed its last chunk before
-/// that chunk is given back. Far above one, so that a program whose phases fill and drain the
-/// queue allocates in the first phase only.
+/// How many times in a row the slab must run empty without having needed its last chunk before that
+/// chunk is freed. Far above one, so that a program that fills and drains the queue in phases
+/// allocates in the first phase only.
 pub(super) const IDLE_LIMIT: u32 = 64;
 
-/// A slot number together with what tells one use of the slot from the next: the low half of a
-/// stamp.
+/// A slot number, and the low half of the entry's stamp, which distinguishes one use of the slot
+/// from the next.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Id(u64);
 
 impl Id {
-    /// The id as one word, for foreign libraries that carry a word of the caller's.
+    /// The id as one word, for foreign libraries that carry a word for the caller.
     pub(super) const fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// The id that [`to_bits`](Self::to_bits) made into this word.
+    /// The id that [`to_bits`](Self::to_bits) turned into this word.
     pub(super) const fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
@@ -47,18 +48,18 @@ impl Id {
 /// Entries at stable slot numbers, stamped with a sequence number in order of insertion.
 #[derive(Clone, Debug)]
 pub(super) struct Slab<V> {
-    /// The slots that almost every queue stays in, reachable without a look-up.
+    /// The first chunk, accessible without a look-up. Almost every queue fits into it.
     first: Vec<Slot<V>>,
-    /// The chunks behind them.
+    /// The other chunks.
     more: Vec<Vec<Slot<V>>>,
-    /// Slots that hold an entry.
+    /// Number of slots that hold an entry.
     live: u32,
-    /// First of the slots below `used` that are free.
+    /// Head of the list of free slots below `used`.
     free: u32,
-    /// Slots in use or on the free list; those above have not been used since the slab was last
-    /// empty.
+    /// Number of slots in use or on the free list. Higher slots have not been used since the slab
+    /// was last empty.
     used: u32,
-    /// How often in a row the slab ran empty without having needed its last chunk.
+    /// How many times in a row the slab has run empty without having needed its last chunk.
     idle: u32,
     next_stamp: u64,
 }
@@ -83,7 +84,7 @@ impl<V> Slab<V> {
         }
     }
 
-    /// Reserves the memory for `capacity` entries now.
+    /// Reserves memory for `capacity` entries now.
     pub(super) fn reserve(&mut self, capacity: usize) {
         if capacity > 0 {
             self.first.reserve_exact(CHUNK - self.first.len());
@@ -103,8 +104,8 @@ impl<V> Slab<V> {
         self.live == 0
     }
 
-    /// Slots over which the entries are spread: the most that there were since the slab was last
-    /// empty.
+    /// Number of slots over which the entries are spread: the highest number of entries since the
+    /// slab was last empty.
     #[inline]
     pub(super) const fn spread(&self) -> usize {
         self.used as usize
@@ -139,12 +140,12 @@ impl<V> Slab<V> {
         index
     }
 
-    /// Stores into a slot that has never been used.
+    /// Stores an entry in a slot that has never been used.
     #[cold]
     fn insert_fresh(&mut self, slot: Slot<V>) -> u32 {
         let index = self.used;
-        // Slot numbers and NIL share 32 bits. That many entries are hundreds of gigabytes; the
-        // engine's bound on unexpected memory is reached long before.
+        // Slot numbers and NIL share 32 bits. So many entries would take hundreds of gigabytes, and
+        // the engine's limit on unexpected memory applies long before that.
         assert!(index < NIL, "a matching queue holds at most {NIL} entries");
         match (index as usize >> CHUNK_BITS).checked_sub(1) {
             None => {
@@ -166,7 +167,8 @@ impl<V> Slab<V> {
     ///
     /// # Panics
     ///
-    /// If the slot is free: slot numbers come from this module's own lists or from [`resolve`].
+    /// If the slot is free. Slot numbers must come from this module's own lists or from
+    /// [`resolve`].
     ///
     /// [`resolve`]: Self::resolve
     #[inline(always)]
@@ -183,8 +185,8 @@ impl<V> Slab<V> {
         value
     }
 
-    /// Forgets the free list: an empty slab hands out its lowest slots first again, which are the
-    /// ones in cache. Stamps go on, so ids from before stay stale.
+    /// Forgets the free list, so that an empty slab hands out its lowest slots again, which are the
+    /// ones in cache. Stamps keep counting, so older ids stay stale.
     #[inline]
     fn start_over(&mut self) {
         let touched = self.used as usize;
@@ -221,12 +223,12 @@ impl<V> Slab<V> {
             .expect("occupied slot")
     }
 
-    /// Asks for the lines of a slot.
+    /// Prefetches the cache lines of a slot.
     pub(super) fn prefetch(&self, index: u32) {
         if let Some(slot) = self.slot(index) {
             let first = std::ptr::from_ref(slot);
             prefetch(first);
-            // It may span two.
+            // The slot may span two lines.
             prefetch(first.wrapping_add(1).cast::<u8>().wrapping_sub(1));
         }
     }
@@ -237,13 +239,13 @@ impl<V> Slab<V> {
         self.slot(index).expect("slot number in range").stamp
     }
 
-    /// The name by which callers may refer to the entry until it is removed.
+    /// The id by which callers may refer to the entry until it is removed.
     #[inline]
     pub(super) fn id(&self, index: u32) -> Id {
         Id::new(index, self.stamp(index))
     }
 
-    /// The name of the entry that was inserted last, which lies in this slot.
+    /// The id of the entry that was inserted last, which must be in this slot.
     #[inline]
     pub(super) fn newest(&self, index: u32) -> Id {
         debug_assert_eq!(self.stamp(index), self.next_stamp - 1);
@@ -252,8 +254,8 @@ impl<V> Slab<V> {
 
     /// The slot that an id names, or `None` if that entry is gone.
     ///
-    /// It has the low half of the stamp, so a stale id is taken for a live one only if
-    /// a multiple of 2³² entries lies between the two uses of the slot, to the entry.
+    /// An id holds only the low half of the stamp. So a stale id passes for a live one only if
+    /// exactly a multiple of 2³² entries was inserted between the two uses of the slot.
     #[inline]
     pub(super) fn resolve(&self, id: Id) -> Option<u32> {
         let slot = self.slot(id.index())?;
@@ -261,7 +263,7 @@ impl<V> Slab<V> {
         live.then_some(id.index())
     }
 
-    /// The slots that hold entries, in order of insertion. Takes time `n log n` and memory.
+    /// The slots that hold entries, in order of insertion. Allocates, and takes `n log n` time.
     pub(super) fn in_order(&self) -> Vec<u32> {
         let mut live: Vec<u32> = (0..self.used)
             .filter(|&index| self.slot(index).is_some_and(|slot| slot.value.is_some()))

@@ -1,8 +1,8 @@
-//! A counter of the work an operation does, so that tests can bound costs without a clock.
+//! A counter of the work that operations do, so that tests can bound costs without a clock.
 //!
 //! Outside of this crate's own tests the type is empty and every method compiles to nothing.
 
-/// Counts visited nodes, compared entries and moved entries.
+/// Counts compared entries and visited buckets.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Steps {
     #[cfg(test)]
@@ -10,7 +10,7 @@ pub(super) struct Steps {
 }
 
 impl Steps {
-    /// None so far.
+    /// A counter at zero.
     pub(super) const fn new() -> Self {
         Self {
             #[cfg(test)]

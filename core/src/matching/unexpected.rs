@@ -1,23 +1,25 @@
-//! Messages waiting for receives.
+//! Messages that wait for receives.
 //!
-//! A message can be asked for in four ways: by exact envelope, with any source, with any tag, with
-//! both open. It is filed in four lists, so that every question is answered by the head of one.
+//! A receive or probe can ask for a message in four ways: by exact envelope, with any source, with
+//! any tag, or with both open. Each message is filed in four lists, one for each way, so that the
+//! answer is always the head of one list.
 //!
-//! Budget of a receive or probe: queue empty, one load and one comparison; the earliest message is
-//! the one, one comparison more; else one bucket of a hash table and a few comparisons. A message
-//! that is stored costs one entry of the ring of recent ones, and four buckets if it comes to be
-//! filed.
+//! Budget of a receive or probe: if the queue is empty, one load and one comparison. If the
+//! earliest message matches, one more comparison. Otherwise, one bucket of a hash table and a few
+//! comparisons. Storing a message costs one entry in the ring of recent messages, plus four buckets
+//! if the message is filed later.
 
 use super::envelope::{Envelope, Key, Pattern, SHAPES, Wanted};
 use super::index::{Index, Link, Linked};
 use super::recent::{NEAR, Recent};
 use super::slab::{Id, Slab};
 
-/// Names a waiting message until it is taken or drained. Then it is stale and refused.
+/// Names a waiting message until it is taken or drained. After that the id is stale and finds
+/// nothing.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct UnexpectedId(Id);
 
-/// Messages in the order in which they arrived, each with a value of the caller's.
+/// Messages in the order in which they arrived, each with a value of the caller's choice.
 ///
 /// ```
 /// use portolan_core::matching::{Envelope, Pattern, UnexpectedQueue};
@@ -64,7 +66,7 @@ impl<M> Linked for Entry<M> {
 }
 
 impl<M> UnexpectedQueue<M> {
-    /// An empty queue, without any memory yet.
+    /// An empty queue that has allocated nothing yet.
     #[must_use]
     pub fn new() -> Self {
         Self::with_seed(0)
@@ -79,7 +81,7 @@ impl<M> UnexpectedQueue<M> {
         queue
     }
 
-    /// An empty queue that spreads keys over its buckets as `seed` says; see
+    /// An empty queue whose distribution of keys over buckets depends on `seed`; see
     /// [`PostedQueue::with_seed`](super::PostedQueue::with_seed).
     #[must_use]
     pub fn with_seed(seed: u64) -> Self {
@@ -90,7 +92,7 @@ impl<M> UnexpectedQueue<M> {
         }
     }
 
-    /// Adds a message behind all others.
+    /// Adds a message after all others.
     #[inline]
     pub fn push(&mut self, envelope: Envelope, message: M) -> UnexpectedId {
         if self.recent.is_full() {
@@ -105,7 +107,7 @@ impl<M> UnexpectedQueue<M> {
         UnexpectedId(self.slots.id(slot))
     }
 
-    /// The earliest message that matches, left where it is.
+    /// The earliest message that matches. It stays in the queue.
     #[inline]
     #[must_use]
     pub fn find(&self, pattern: &Pattern) -> Option<UnexpectedId> {
@@ -135,13 +137,13 @@ impl<M> UnexpectedQueue<M> {
             (entry.envelope, entry.message)
         });
         if at >= NEAR {
-            // The search went far: the next ones will not.
+            // The search went far; this shortens the ring so that the next ones do not.
             self.index_oldest();
         }
         found
     }
 
-    /// A message that waits, with its envelope.
+    /// A waiting message with its envelope.
     #[inline]
     #[must_use]
     pub fn get(&self, id: UnexpectedId) -> Option<(&Envelope, &M)> {
@@ -149,7 +151,7 @@ impl<M> UnexpectedQueue<M> {
         Some((&entry.envelope, &entry.message))
     }
 
-    /// A message that waits, to be changed in place (parts of it that arrive later, say).
+    /// Mutable access to a waiting message (to add parts that arrive later, say).
     #[inline]
     pub fn get_mut(&mut self, id: UnexpectedId) -> Option<(&Envelope, &mut M)> {
         let slot = self.slots.resolve(id.0)?;
@@ -178,7 +180,7 @@ impl<M> UnexpectedQueue<M> {
         self.slots.is_empty()
     }
 
-    /// The waiting messages, earliest first. For diagnostics: it sorts them, and allocates.
+    /// The waiting messages, earliest first. For diagnostics only: it allocates and sorts.
     pub fn iter(&self) -> impl Iterator<Item = (UnexpectedId, &Envelope, &M)> {
         self.slots.in_order().into_iter().map(|slot| {
             let entry = self.slots.get(slot);
@@ -187,9 +189,9 @@ impl<M> UnexpectedQueue<M> {
         })
     }
 
-    /// Removes every message for which `gone` says so and returns them, earliest first.
+    /// Removes every message for which `gone` returns true, and returns them, earliest first.
     ///
-    /// For peers that have failed and communicators that are freed. It looks at every message.
+    /// Used when a peer fails or a communicator is freed. It looks at every message.
     pub fn drain_if(&mut self, mut gone: impl FnMut(&Envelope, &M) -> bool) -> Vec<(Envelope, M)> {
         let mut drained = Vec::new();
         for slot in self.slots.in_order() {
@@ -210,7 +212,7 @@ impl<M> UnexpectedQueue<M> {
         self.index.first(&self.slots, key.shape(), &key)
     }
 
-    /// Moves the oldest of the recent messages to the index.
+    /// Moves the oldest of the recent messages into the index.
     #[inline(never)]
     fn index_oldest(&mut self) {
         for slot in std::iter::from_fn(|| self.recent.pop()).take(NEAR) {

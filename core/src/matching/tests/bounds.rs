@@ -1,9 +1,9 @@
-//! Costs do not grow with the queues: work is counted, not timed.
+//! Costs do not grow with the queues. These tests count work rather than time it.
 
 use crate::matching::{Envelope, Pattern, PostedQueue, UnexpectedQueue};
 
-/// Most steps of one operation: a search of the whole ring of recent entries, and the filing of
-/// eight of them, under four keys each, with the splits of buckets that this brings.
+/// Most steps that an operation may take: a search of the whole ring of recent entries, and filing
+/// eight of them, under four keys each, with the bucket splits that this causes.
 const BOUND: u64 = 256;
 
 const MANY: u32 = 100_000;
@@ -55,7 +55,8 @@ fn bounded_unexpected<R>(
     result
 }
 
-/// The steps of one ping-pong's receive, message, receive, message past `waiting` receives.
+/// The steps of a ping-pong's receive, message, receive, message, while `waiting` receives are
+/// posted.
 fn steps_past_posted(waiting: u32) -> u64 {
     let mut queue = PostedQueue::new();
     for n in 0..waiting {
@@ -68,7 +69,7 @@ fn steps_past_posted(waiting: u32) -> u64 {
         bounded_post(&mut queue, |queue| queue.post(shape, n));
     }
     let before = queue.steps();
-    // Many different keys, so that the luck of one of them in its bucket does not count.
+    // Many different keys, so that the chance fill of one key's bucket does not matter.
     for ping in MANY * 10..MANY * 10 + 1000 {
         bounded_post(&mut queue, |queue| {
             queue.post(pattern(Some(ping), Some(ping)), ping)
@@ -95,17 +96,18 @@ fn a_match_past_a_hundred_thousand_receives_costs_what_it_costs_past_ten() {
     );
 }
 
-/// What a ping-pong asks for: its own source, its own tag, or both.
+/// The pattern of a ping-pong: its own source, its own tag, or both.
 type Ask = fn(Option<u32>) -> Pattern;
 
-/// The steps of message, probe, receive and probe in vain past `waiting` messages.
+/// The steps of a message, a probe, a receive and a probe in vain, while `waiting` messages are
+/// queued.
 fn steps_past_unexpected(waiting: u32, ask: Ask) -> u64 {
     let mut queue = UnexpectedQueue::new();
     for n in 0..waiting {
         bounded_unexpected(&mut queue, |queue| queue.push(envelope(n, n), n));
     }
     let before = queue.steps();
-    // Many different keys, so that the luck of one of them in its bucket does not count.
+    // Many different keys, so that the chance fill of one key's bucket does not matter.
     for ping in MANY * 10..MANY * 10 + 1000 {
         let asked = ask(Some(ping));
         bounded_unexpected(&mut queue, |queue| queue.push(envelope(ping, ping), ping));
@@ -184,7 +186,7 @@ fn a_phase_that_repeats_allocates_in_its_first_round_only() {
     for _ in 0..200 {
         assert_eq!(phase(3000), first);
     }
-    // A program that goes on with less gets its memory back, a chunk at a time.
+    // A program that continues with fewer entries gets its memory back, a chunk at a time.
     for _ in 0..200 {
         phase(80);
     }
@@ -196,7 +198,7 @@ fn a_phase_that_repeats_allocates_in_its_first_round_only() {
     );
 }
 
-/// Keys as programs make them, and as a peer would who tries regular series of tags.
+/// Keys as programs use them, and as a peer would that tries regular series of tags.
 #[test]
 fn regular_series_of_envelopes_spread_over_the_buckets() {
     type Series = fn(u32) -> Envelope;
@@ -222,8 +224,8 @@ fn regular_series_of_envelopes_spread_over_the_buckets() {
             assert_eq!(got, Some(n), "{name}");
         }
         let mean = (queue.steps() - before) as f64 / f64::from(count);
-        // A find and a removal from a bucket, behind which there is seldom another if they are
-        // filled uniformly. The recent entries are few.
+        // A search of a bucket and a removal from it. If buckets fill uniformly, there is seldom an
+        // overflow bucket. There are few recent entries.
         assert!(mean < 2.5, "{name}: {mean} steps for each match");
     }
 }

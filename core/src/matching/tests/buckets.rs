@@ -1,10 +1,10 @@
-//! The table of buckets against a plain list of what is in it.
+//! The table of buckets compared with a plain list of its contents.
 
 use proptest::prelude::*;
 
 use crate::matching::buckets::Buckets;
 
-/// Something done to the table. Places and hashes are taken modulo what there is.
+/// An operation on the table. Places and hashes are taken modulo what exists.
 #[derive(Clone, Debug)]
 enum Step {
     Insert(u32),
@@ -14,7 +14,7 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    // Few hashes in some runs of steps, so that buckets have others behind them.
+    // Some runs use few hashes, so that buckets overflow.
     let hash = prop_oneof![any::<u32>(), 0..3_u32, (0..40_u32).prop_map(|n| n << 20)];
     prop_oneof![
         12 => hash.prop_map(Step::Insert),
@@ -24,7 +24,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Everything that is in the table is found, and nothing else.
+/// Checks that everything in the table is found, and nothing else.
 fn check(table: &Buckets, model: &[(u32, u32)]) {
     assert_eq!(table.len(), model.len());
     for &(hash, number) in model {

@@ -1,4 +1,4 @@
-//! Single facts about the queues, each with the case that shows it.
+//! Facts about the queues, each shown by one case.
 
 use crate::matching::UnexpectedQueue;
 use crate::matching::{Arrived, Envelope, Matcher, Pattern, PostedQueue, Received};
@@ -28,7 +28,7 @@ fn wildcards_and_exact_receives_are_served_in_posting_order() {
         pattern(Some(3), None),
         pattern(None, None),
     ];
-    // Twice round and more than the recent array holds, so that indexed and recent ones mix.
+    // Every receive matches the message, so they are served in the order in which they came.
     for round in 0..5 {
         for (shape, pattern) in shapes.iter().enumerate() {
             posted.post(*pattern, round * 4 + shape);
@@ -84,7 +84,7 @@ fn an_unexpected_id_is_stale_once_taken_and_after_the_memory_is_gone() {
         .map(|n| unexpected.push(envelope(0, n), n))
         .collect();
     assert_eq!(unexpected.drain_if(|_, _| true).len(), 1000);
-    // Fill and empty a little, often enough that all but one chunk are given back.
+    // Fills and empties a little, often enough that all chunks but one are freed.
     for n in 0..1000 {
         unexpected.push(envelope(0, n), n);
         assert!(unexpected.take_match(&Pattern::any(1)).is_some());

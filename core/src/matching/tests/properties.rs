@@ -1,4 +1,5 @@
-//! The queues against a model that is too simple to be wrong: vectors searched from the front.
+//! The queues compared with a model that is too simple to be wrong: vectors searched from the
+//! front.
 
 use crate::matching::{
     Arrived, Envelope, Matcher, Pattern, PostedId, PostedQueue, Received, UnexpectedId,
@@ -17,7 +18,7 @@ fn agrees(pattern: &Pattern, envelope: &Envelope) -> bool {
         && pattern.tag.is_none_or(|tag| tag == envelope.tag)
 }
 
-/// Few values, so that most things match something.
+/// Few different values, so that most things match something.
 fn envelopes() -> impl Strategy<Value = Envelope> {
     (0..2u32, 0..3u32, 0..3u32).prop_map(|(context, source, tag)| Envelope {
         context,
@@ -43,7 +44,7 @@ fn patterns() -> impl Strategy<Value = Pattern> {
 enum PostedCall {
     Post(Pattern),
     Arrive(Envelope),
-    /// Of any id ever given out, so that most are stale.
+    /// Any id ever handed out, so that most are stale.
     Cancel(prop::sample::Index),
     Drain(Pattern),
 }
@@ -178,8 +179,8 @@ proptest! {
         prop_assert_eq!(left, expected);
     }
 
-    /// The pair rule end to end, and the fact it rests on: whatever the interleaving of arrivals
-    /// and receives, the pairs are those of the rule applied once to everything that ever came.
+    /// The pair rule end to end, and the fact that it rests on: however arrivals and receives
+    /// interleave, the pairs are those of the rule applied once to everything that ever came.
     #[test]
     fn pairs_are_the_earliest_of_both(calls in vec(matcher_calls(), 0..300)) {
         let mut matcher: Matcher<usize, usize> = Matcher::new();
