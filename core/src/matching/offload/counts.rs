@@ -1,10 +1,10 @@
-//! How often each key was counted.
+//! Counts per key.
 
 use crate::matching::buckets::Buckets;
 use crate::matching::envelope::Key;
 use crate::matching::slab::Slab;
 
-/// Keys with a count each, which is not zero.
+/// Keys, each with a count that is not zero.
 #[derive(Clone, Debug)]
 pub(super) struct Counts {
     buckets: Buckets,
@@ -24,12 +24,12 @@ impl Counts {
         self.buckets.find(key.hash(0), is_it)
     }
 
-    /// Whether a key was counted.
+    /// Whether a key's count is not zero.
     pub(super) fn has(&self, key: &Key) -> bool {
         self.find(key).is_some()
     }
 
-    /// Counts a key once more.
+    /// Increments the count of a key.
     pub(super) fn add(&mut self, key: &Key) {
         match self.find(key) {
             Some(at) => self.counts.get_mut(at).1 += 1,
@@ -40,7 +40,7 @@ impl Counts {
         }
     }
 
-    /// Counts a key, which was counted, once less.
+    /// Decrements the count of a key, which must not be zero.
     pub(super) fn remove(&mut self, key: &Key) {
         let at = self.find(key).expect("a key that was counted");
         let count = &mut self.counts.get_mut(at).1;

@@ -1,36 +1,36 @@
-//! What a card with tag matching offers, and the promises that make it usable.
+//! What a card with tag matching offers, and the promises that it must keep.
 
 use crate::matching::envelope::{Envelope, Pattern};
 use crate::matching::slab::Id;
 
-/// Names one posting of one receive, to the device and to the shadow list's caller.
+/// Names one posting of one receive, to the card and to the caller of the shadow list.
 ///
-/// It is never given out twice for different receives (short of 2³² receives in between).
+/// An id is not used again for another receive (until 2³² receives later).
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ReceiveId(pub(super) Id);
 
 impl ReceiveId {
-    /// The id as the word that a foreign library carries for its caller.
+    /// The id as a word that a foreign library can carry for its caller.
     #[must_use]
     pub const fn to_bits(self) -> u64 {
         self.0.to_bits()
     }
 
-    /// The id that [`to_bits`](Self::to_bits) made into this word.
+    /// The id that [`to_bits`](Self::to_bits) turned into this word.
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {
         Self(Id::from_bits(bits))
     }
 }
 
-/// What a device can hold in its list.
+/// What a card's list can hold.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct OffloadCaps {
-    /// Receives the list holds. [`Refusal::NoRoom`] has the last word.
+    /// Number of receives that the list holds. [`Refusal::NoRoom`] is authoritative.
     pub list_size: usize,
-    /// The shortest buffer it takes, in bytes.
+    /// Length of the shortest buffer that it takes, in bytes.
     pub min_len: usize,
-    /// The longest buffer it takes, in bytes.
+    /// Length of the longest buffer that it takes, in bytes.
     pub max_len: usize,
     /// Whether it can match receives from any source.
     pub any_source: bool,
@@ -39,7 +39,7 @@ pub struct OffloadCaps {
 }
 
 impl OffloadCaps {
-    /// A device without limits; a start for struct update syntax.
+    /// A card without limits; a base for struct update syntax.
     pub const ALL: Self = Self {
         list_size: usize::MAX,
         min_len: 0,
@@ -48,7 +48,7 @@ impl OffloadCaps {
         any_tag: true,
     };
 
-    /// Whether the device could hold such a receive, if it had room.
+    /// Whether the card could hold such a receive if it had room.
     #[must_use]
     pub const fn admits(&self, pattern: &Pattern, len: usize) -> bool {
         self.min_len <= len
@@ -58,13 +58,13 @@ impl OffloadCaps {
     }
 }
 
-/// Why a device did not take a receive. The receive then stays with the software.
+/// Why a card did not take a receive. The receive then stays in software.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// The list, or the queue of commands to it, is full: worth another try later.
+    /// The list, or the queue of commands to it, is full. Trying again later may succeed.
     NoRoom,
-    /// It will never take this receive: its memory is not registered, already in the list, or of
-    /// a kind the device cannot write.
+    /// The card can never take this receive: its memory is not registered, is in the list already,
+    /// or is of a kind that the card cannot write.
     Unsupported,
 }
 
@@ -73,38 +73,38 @@ pub enum Refusal {
 pub enum Message<E, O> {
     /// The data came with the envelope.
     Eager(E),
-    /// The data is fetched from the sender by this offer.
+    /// The software fetches the data from the sender, with this offer.
     Rendezvous(O),
 }
 
-/// What a device has to tell.
+/// An event that a card reports.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event<E, O> {
     /// The list now holds this receive.
     Added(ReceiveId),
-    /// The list does not take this receive, because the device had handed up more messages than
-    /// the software had seen when it posted it. The last event of the receive.
+    /// The list has not taken this receive, because the card had handed up more messages than the
+    /// software had seen when it posted the receive. The receive's last event.
     Refused(ReceiveId),
-    /// A message has matched this receive, which has left the list.
+    /// A message has matched this receive, which is no longer in the list.
     Consumed {
         /// The receive.
         receive: ReceiveId,
         /// The message's envelope.
         envelope: Envelope,
     },
-    /// The message is in the receive's buffer. The last event of the receive.
+    /// The message is in the receive's buffer. The receive's last event.
     Completed {
         /// The receive.
         receive: ReceiveId,
         /// The message's envelope.
         envelope: Envelope,
-        /// The message's length in bytes. Where it is more than the buffer's, the rest is lost.
+        /// The message's length in bytes. If it is longer than the buffer, the rest is lost.
         len: usize,
-        /// Data that came in the completion itself and is still to be copied to the buffer.
+        /// Data that came with the completion itself and must still be copied to the buffer.
         inline: Option<E>,
     },
-    /// The receive has matched a rendezvous that the device leaves to the software. The last event
-    /// of the receive.
+    /// The receive has matched a rendezvous that the card leaves to the software. The receive's
+    /// last event.
     Offered {
         /// The receive.
         receive: ReceiveId,
@@ -113,51 +113,52 @@ pub enum Event<E, O> {
         /// How to fetch the data.
         offer: O,
     },
-    /// A message that matched nothing in the list is handed up.
+    /// A message matched nothing in the list and is handed up to the software.
     Unexpected {
         /// The message's envelope.
         envelope: Envelope,
         /// The message.
         message: Message<E, O>,
     },
-    /// This receive has left the list unmatched, as was asked. The last event of the receive.
+    /// This receive has left the list without a match, as requested. The receive's last event.
     Cancelled(ReceiveId),
 }
 
-/// A device that matches messages with receives in a list of its own.
+/// A card that matches messages with receives in a list of its own.
 ///
-/// Posting and cancelling are commands: they return before the device has carried them out. The
+/// Posting and cancelling are commands: the calls return before the card has carried them out. The
 /// shadow list relies on these promises:
 ///
-/// * Commands are carried out in the order in which they were given; events are reported in the
-///   order in which what they report happened.
-/// * A message gets the first receive of the list that matches; it is handed up only if none does.
-/// * **The handshake.** The device counts the messages that it hands up. It adds a receive to its
-///   list only if [`seen`](Self::post), the software's count at the time of posting, equals its
-///   own; otherwise it answers [`Event::Refused`]. So a receive never enters the list while an
-///   earlier message that it might match is on its way to the software.
-/// * Each receive it took is answered by `Added` or `Refused`, and if added by exactly one of
-///   `Completed`, `Offered` (either of them after `Consumed`, if that is reported) and
-///   `Cancelled`; by none of these after a forced cancel.
+/// * The card carries out commands in the order in which they were given, and reports events in the
+///   order in which they happened.
+/// * A message gets the first receive in the list that matches. It is handed up only if none
+///   matches.
+/// * **The handshake.** The card counts the messages that it hands up. It adds a receive to its
+///   list only if its count equals [`seen`](Self::post), the software's count when it posted the
+///   receive. Otherwise it answers [`Event::Refused`]. So a receive never enters the list while an
+///   earlier message that might match it is on its way to the software.
+/// * Each receive that the card took is answered by `Added` or `Refused`. An added receive ends
+///   with exactly one of `Completed`, `Offered` (either may follow a `Consumed`, if the card
+///   reports it) and `Cancelled`. After a forced cancel there is none of these.
 pub trait TagOffload {
-    /// Where a receive's message goes: an address and the key of its registration, say.
+    /// The destination of a receive's message: an address and the key of its registration, say.
     type Buffer;
     /// The data of an eager message.
     type Eager;
     /// What the software needs to fetch the data of a rendezvous.
     type Offer;
 
-    /// What the device can hold. Does not change.
+    /// What the card's list can hold. Never changes.
     fn caps(&self) -> OffloadCaps;
 
-    /// Asks for a receive to be added at the end of the list.
+    /// Asks the card to add a receive at the end of its list.
     ///
-    /// The buffer has `len` bytes and stays the device's until the receive's last event. `seen` is
+    /// The buffer has `len` bytes and belongs to the card until the receive's last event. `seen` is
     /// the number of [`Event::Unexpected`] polled so far.
     ///
     /// # Errors
     ///
-    /// [`Refusal`] if the device does not take the command; no event will follow.
+    /// [`Refusal`] if the card does not take the command; no event will follow.
     fn post(
         &mut self,
         receive: ReceiveId,
@@ -167,11 +168,12 @@ pub trait TagOffload {
         seen: u64,
     ) -> Result<(), Refusal>;
 
-    /// Asks for a receive to be taken out of the list.
+    /// Asks the card to remove a receive from its list.
     ///
-    /// It races with messages: if one has matched the receive, or the receive was refused, the
-    /// cancel does nothing and is not answered; otherwise the answer is [`Event::Cancelled`].
-    /// With `force` the caller knows that no message can match the receive any more and forgets
+    /// This races with messages. If a message has matched the receive, or the card refused it, the
+    /// cancel does nothing and is not answered. Otherwise the answer is [`Event::Cancelled`]. With
+    /// `force`, the caller knows that no message can match the receive any more, and forgets it:
+    /// there is no answer.
     /// it: there is no answer.
     fn cancel(&mut self, receive: ReceiveId, force: bool);
 

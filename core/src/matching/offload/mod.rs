@@ -1,16 +1,18 @@
-//! Tag-matching offload: a network card that matches, and the software that keeps it honest.
+//! Tag-matching offload: a network card that matches, and the software that keeps its matching
+//! correct.
 //!
-//! A card with tag matching holds the head of the posted queue in its own list and writes a
-//! message that matches straight into the user's buffer, while the rank computes. It has little
-//! room, knows few wildcards, takes its commands late, and hands up every message that matches
-//! nothing in its list. MPI's order must hold all the same.
+//! A card with tag matching holds the head of the posted queue in a list of its own. When a message
+//! matches there, the card writes it straight into the user's buffer while the rank computes. But
+//! the card has little room and supports few wildcards, carries out commands late, and hands up
+//! every message that matches nothing in its list. MPI's order must hold all the same.
 //!
-//! * [`TagOffload`]: what a card (or a library that drives one) has to offer, and promise.
-//! * [`ShadowList`]: the software side. Every receive stays in the software's posted queue, card
-//!   or no card. One goes to the card only if every earlier receive that could match the same
-//!   message is there already, so the card's list is never ahead of the software's.
-//! * [`SimNic`]: a card in a few hundred lines, stepped by hand. Tests run the shadow list
-//!   against it in every order of commands, messages and events; no other card is needed.
+//! * [`TagOffload`]: what a card, or a library that drives one, must offer and promise.
+//! * [`ShadowList`]: the software side. Every receive stays in the software's posted queue, whether
+//!   or not the card has it too. A receive goes to the card only if the card already has every
+//!   earlier receive that could match the same message, so the card's list is never ahead of the
+//!   software's.
+//! * [`SimNic`]: a simulated card, stepped by hand. Tests run the shadow list against it in every
+//!   order of commands, messages and events, so they need no real card.
 //!
 //! ```
 //! use portolan_core::matching::offload::{Outcome, OffloadCaps, Posting, ShadowList, SimNic};

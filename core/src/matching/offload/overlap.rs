@@ -1,15 +1,17 @@
-//! Does any of these receives overlap with that one? Answered by counting, without a search.
+//! Answers whether any receive in a collection overlaps a given one, by counting instead of
+//! searching.
 //!
-//! Two patterns overlap if they agree in the fields that both fix. So each pattern is counted
-//! under every set of fields that another might have in common with it, separately for each shape;
-//! a question then looks up one count per shape that is present.
+//! Two patterns overlap if they agree in every field that both fix. So each pattern is counted
+//! under every set of fields that another pattern might fix as well, separately for each shape. A
+//! query then looks up one count per shape that is present.
 //!
-//! Budget: adding and removing, up to four buckets; asking, up to four; nothing when empty.
+//! Budget: adding and removing take up to four buckets, a query takes up to four. An empty
+//! collection costs nothing.
 
 use super::counts::Counts;
 use crate::matching::envelope::{Pattern, SHAPES};
 
-/// A collection of patterns that can tell whether one of them overlaps a given one.
+/// A collection of patterns that can tell whether any of them overlaps a given one.
 #[derive(Debug)]
 pub(super) struct Overlaps {
     counts: Counts,
@@ -24,7 +26,7 @@ impl Overlaps {
         }
     }
 
-    /// How many patterns there are.
+    /// Number of patterns.
     pub(super) fn len(&self) -> usize {
         self.by_shape.iter().sum()
     }
@@ -37,7 +39,7 @@ impl Overlaps {
         }
     }
 
-    /// Removes a pattern that was added.
+    /// Removes a pattern that was added before.
     pub(super) fn remove(&mut self, pattern: &Pattern) {
         let own = pattern.shape();
         self.by_shape[own] -= 1;
@@ -47,7 +49,7 @@ impl Overlaps {
         }
     }
 
-    /// Whether one of the patterns overlaps with this one.
+    /// Whether any of the patterns overlaps this one.
     pub(super) fn any(&self, pattern: &Pattern) -> bool {
         (0..SHAPES).any(|theirs| {
             self.by_shape[theirs] != 0 && {
@@ -58,7 +60,7 @@ impl Overlaps {
     }
 }
 
-/// The shapes that have at least the open fields of `shape`.
+/// The shapes in which at least the fields of `shape` are open.
 fn opened_from(shape: usize) -> impl Iterator<Item = usize> {
     (0..SHAPES).filter(move |opened| opened & shape == shape)
 }

@@ -1,22 +1,22 @@
-//! A simulated card: a bounded list, commands that wait, events that wait, all stepped by hand.
+//! A simulated card: a bounded list, and queues of commands and events, all stepped by hand.
 //!
 //! Nothing happens by itself. A test decides when the card carries out its next command, when a
-//! message arrives and when a transfer ends, so it can put them in any order, the races included:
-//! a message can pass by between a command's being given and being carried out.
+//! message arrives and when a transfer ends. So it can produce any order, including races: a
+//! message can pass by after a command has been given and before it is carried out.
 
 use std::collections::VecDeque;
 
 use super::device::{Event, Message, OffloadCaps, ReceiveId, Refusal, TagOffload};
 use crate::matching::envelope::{Envelope, Pattern};
 
-/// A card without wires. `E` is an eager message's data, `O` a rendezvous offer.
+/// A card without a network. `E` is an eager message's data, `O` a rendezvous offer.
 ///
-/// Eager data is handed over in the completion event, since the card has no access to memory.
+/// Eager data is handed over in the completion event, because the card has no access to memory.
 #[derive(Debug)]
 pub struct SimNic<E, O> {
     caps: OffloadCaps,
     commands: VecDeque<Command>,
-    /// Posted receives that have a place in the list, or in the commands, and so take up room.
+    /// Receives in the list or in the command queue; both count towards `list_size`.
     held: usize,
     list: Vec<(ReceiveId, Pattern)>,
     transfers: Vec<Event<E, O>>,
@@ -54,14 +54,14 @@ impl<E, O> SimNic<E, O> {
         }
     }
 
-    /// A card that breaks its promise: it adds receives without comparing counts.
+    /// Makes the card break its promise: it adds receives without comparing counts.
     #[must_use]
     pub fn without_handshake(mut self) -> Self {
         self.handshake = false;
         self
     }
 
-    /// Carries out the next command. `false` if there is none.
+    /// Carries out the next command. Returns `false` if there is none.
     pub fn execute_command(&mut self) -> bool {
         match self.commands.pop_front() {
             Some(Command::Add {
@@ -75,7 +75,7 @@ impl<E, O> SimNic<E, O> {
         true
     }
 
-    /// An eager message of `len` bytes comes in from the wire.
+    /// Delivers an eager message of `len` bytes from the network.
     pub fn arrive_eager(&mut self, envelope: Envelope, len: usize, data: E) {
         match self.consume(envelope) {
             Some(receive) => self.transfers.push(Event::Completed {
@@ -88,7 +88,7 @@ impl<E, O> SimNic<E, O> {
         }
     }
 
-    /// A rendezvous offer comes in from the wire.
+    /// Delivers a rendezvous offer from the network.
     pub fn arrive_rendezvous(&mut self, envelope: Envelope, offer: O) {
         match self.consume(envelope) {
             Some(receive) => self.transfers.push(Event::Offered {
@@ -100,7 +100,8 @@ impl<E, O> SimNic<E, O> {
         }
     }
 
-    /// Ends one of the transfers under way, `which` counted round. `false` if there is none.
+    /// Ends one of the transfers under way, number `which` modulo their count. Returns `false` if
+    /// there is none.
     pub fn finish_transfer(&mut self, which: usize) -> bool {
         if self.transfers.is_empty() {
             return false;
@@ -110,13 +111,13 @@ impl<E, O> SimNic<E, O> {
         true
     }
 
-    /// Receives in the list.
+    /// Number of receives in the list.
     #[must_use]
     pub fn listed(&self) -> usize {
         self.list.len()
     }
 
-    /// Whether no command, transfer or event is left, and the list is empty.
+    /// Whether there are no commands, transfers and events, and the list is empty.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.commands.is_empty()
@@ -138,7 +139,7 @@ impl<E, O> SimNic<E, O> {
 
     fn remove(&mut self, receive: ReceiveId, force: bool) {
         let Some(at) = self.list.iter().position(|(held, _)| *held == receive) else {
-            return; // Consumed or refused: that event says so.
+            return; // It was consumed or refused, and an event says so.
         };
         self.list.remove(at);
         self.held -= 1;

@@ -1,4 +1,4 @@
-//! The shadow list's upward half: what each event of the device means for the receives.
+//! The upward half of the shadow list: how the card's events affect receives.
 
 use super::{Ended, Handed, Place, ShadowList};
 use crate::matching::envelope::Envelope;
@@ -61,12 +61,12 @@ impl<T, D: TagOffload> ShadowList<T, D> {
         Ok(())
     }
 
-    /// The device has not taken a receive after all, because a message was passing by.
+    /// The card has not taken a receive after all, because a message was passing by.
     fn refused(&mut self, id: ReceiveId) -> Result<Ended<T, D>, Breach> {
         self.adding = self.adding.saturating_sub(1);
         self.counters.refused += 1;
         let Some(slot) = self.receives.resolve(id.0) else {
-            return Ok(None); // The message that passed by has taken it.
+            return Ok(None); // That message has taken the receive already.
         };
         let receive = self.receives.get(slot);
         match receive.place {
@@ -80,7 +80,8 @@ impl<T, D: TagOffload> ShadowList<T, D> {
         Ok(None)
     }
 
-    /// A message has taken a receive in the device: software's own choice, had it been asked.
+    /// A message has taken a receive in the card. The software checks that it would have chosen the
+    /// same receive.
     fn consumed(
         &mut self,
         event: &'static str,
@@ -117,7 +118,7 @@ impl<T, D: TagOffload> ShadowList<T, D> {
         Ok(Some(Outcome::Cancelled(value)))
     }
 
-    /// A message the device had nothing for: software matches it.
+    /// Matches in software a message for which the card had no receive.
     fn handed_up(&mut self, envelope: Envelope, message: Handed<D>) -> Result<Ended<T, D>, Breach> {
         self.seen += 1;
         let Some(slot) = self.posted.match_arrival(&envelope) else {
@@ -127,7 +128,8 @@ impl<T, D: TagOffload> ShadowList<T, D> {
         let id = self.id(slot);
         let value = match self.receives.get(slot).place {
             Place::Kept | Place::Waiting => self.leave(slot),
-            // On its way to the device, which will refuse it: the message was handed up first.
+            // The receive is on its way to the card, which will refuse it, because the message was
+            // handed up first.
             Place::Adding | Place::Cancelling { added: false } => {
                 self.counters.raced += 1;
                 self.device.cancel(id, true);

@@ -1,21 +1,22 @@
-//! The shadow list: software decides, the device runs ahead of nothing.
+//! The shadow list: the software decides, and the card never gets ahead of it.
 //!
-//! Every receive is in the software's posted queue until a message takes it, wherever else it is.
-//! Two rules keep the device's list in step with it.
+//! Every receive is in the software's posted queue until a message takes it, wherever else it may
+//! be. Two rules keep the card's list consistent with that queue.
 //!
-//! 1. **Order.** A receive is posted to the device only if no receive that overlaps with it is
-//!    kept back in software (earlier ones because they would be overtaken; later ones there are
-//!    none, for the receive is the newest, or the oldest of those that wait).
-//! 2. **Epochs.** Receives whose `Added` is outstanding were all posted at one count of messages
-//!    seen. When a message is handed up, the count moves on and nothing more is posted until those
-//!    are answered: they may be refused, and then must not have been overtaken.
+//! 1. **Order.** A receive is posted to the card only if no receive that overlaps it is kept back
+//!    in software. Otherwise the receive would overtake an earlier one. There cannot be later ones,
+//!    because the receive is either the newest, or the oldest of those that wait.
+//! 2. **Epochs.** All receives whose `Added` is outstanding were posted at the same count of
+//!    messages seen. When a message is handed up, the count changes, and nothing more is posted
+//!    until those receives are answered. They may be refused, and in that case nothing may have
+//!    overtaken them.
 //!
-//! A message that is handed up is matched in software. Should it match a receive on its way to the
-//! device, the handshake ([`TagOffload`]) will refuse that receive there, so the message is given
-//! to it at once.
+//! A message that is handed up is matched in software. If it matches a receive on its way to the
+//! card, the handshake ([`TagOffload`]) ensures that the card will refuse that receive. So the
+//! receive gets the message at once.
 //!
-//! Budget: a receive or event costs a constant number of hash buckets; no allocation once working
-//! sizes are reached.
+//! Budget: a receive or an event costs a constant number of hash buckets, and no allocation once
+//! the working size has been reached.
 
 use super::device::{Message, ReceiveId, TagOffload};
 use super::outcome::{Breach, Cancel, Outcome, Posting, ShadowCounters};
@@ -28,20 +29,20 @@ use crate::matching::unexpected::{UnexpectedId, UnexpectedQueue};
 mod events;
 mod placing;
 
-/// Where a receive is, besides the software's posted queue.
+/// Where a receive is, in addition to the software's posted queue.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Place {
-    /// In software until a message takes it: the device cannot hold it.
+    /// In software until a message takes it, because the card cannot hold it.
     Kept,
-    /// In software until the device has room and nothing is in the way.
+    /// In software until the card has room and no other receive is in the way.
     Waiting,
-    /// Posted to the device, which has not answered.
+    /// Posted to the card, which has not answered yet.
     Adding,
-    /// In the device's list.
+    /// In the card's list.
     Listed,
-    /// To be taken out of the device's list, which it has entered or not.
+    /// To be removed from the card's list; `added` says whether it has entered the list.
     Cancelling { added: bool },
-    /// Taken by a message that the device is moving; in no queue any more.
+    /// Taken by a message whose data the card is moving; no longer in any queue.
     Consumed,
 }
 
@@ -52,43 +53,43 @@ struct Receive<T, B> {
     value: T,
     posted: PostedId,
     place: Place,
-    /// Neighbours among those that wait.
+    /// Neighbours in the list of waiting receives.
     prev: u32,
     next: u32,
 }
 
-/// The posted and unexpected queues of a rank whose device matches too.
+/// The posted and unexpected queues of a rank whose card matches too.
 ///
-/// Every message must come through the device; a message by another way could be meant for a
-/// receive that the device is about to fill.
+/// Every message must come through the card. A message that comes another way could be meant for a
+/// receive that the card is about to fill.
 pub struct ShadowList<T, D: TagOffload> {
     device: D,
     min_len: usize,
     receives: Slab<Receive<T, D::Buffer>>,
     posted: PostedQueue<u32>,
     unexpected: UnexpectedQueue<Handed<D>>,
-    /// Patterns of those kept in software, and of those that wait.
+    /// Patterns of receives that are kept in software, and of those that wait.
     kept: Overlaps,
     waiting: Overlaps,
     waiting_first: u32,
     waiting_last: u32,
-    /// Messages the device has handed up.
+    /// Messages that the card has handed up.
     seen: u64,
-    /// Receives the device has not answered, all posted at the count `adding_seen`.
+    /// Receives that the card has not answered, all posted at the count `adding_seen`.
     adding: usize,
     adding_seen: u64,
     counters: ShadowCounters,
 }
 
-/// A message that a device has handed up.
+/// A message that a card has handed up.
 type Handed<D> = Message<<D as TagOffload>::Eager, <D as TagOffload>::Offer>;
 
-/// What an event ended, if it ended something.
+/// The receive that an event ended, if any.
 type Ended<T, D> = Option<Outcome<T, <D as TagOffload>::Eager, <D as TagOffload>::Offer>>;
 
 impl<T, D: TagOffload> ShadowList<T, D> {
-    /// Empty queues over a device. Receives with buffers of fewer than `min_len` bytes stay in
-    /// software, where a small copy is cheaper than a command.
+    /// Empty queues on top of a card. Receives with buffers shorter than `min_len` bytes stay in
+    /// software, where a small copy is cheaper than a command to the card.
     #[must_use]
     pub fn new(device: D, min_len: usize) -> Self {
         Self {
@@ -139,7 +140,7 @@ impl<T, D: TagOffload> ShadowList<T, D> {
         Posting::Posted(self.id(slot))
     }
 
-    /// Cancels a receive, at once if it is in software.
+    /// Cancels a receive, immediately if it is in software.
     pub fn cancel(&mut self, id: ReceiveId) -> Cancel<T> {
         let Some(slot) = self.receives.resolve(id.0) else {
             return Cancel::TooLate;
@@ -161,12 +162,13 @@ impl<T, D: TagOffload> ShadowList<T, D> {
         Cancel::Started
     }
 
-    /// Takes one event from the device. `None` if there is none; otherwise what it ended, if it
-    /// ended something.
+    /// Takes one event from the card; `None` if there is none. Otherwise returns the outcome of the
+    /// receive that the event ended, if it ended one.
     ///
     /// # Errors
     ///
-    /// [`Breach`] if the device breaks its promises. Order is lost then; the device is of no use.
+    /// [`Breach`] if the card breaks its promises. Messages may be out of order then, and the card
+    /// cannot be used any more.
     pub fn progress(&mut self) -> Result<Option<Ended<T, D>>, Breach> {
         let Some(event) = self.device.poll() else {
             return Ok(None);
@@ -176,7 +178,7 @@ impl<T, D: TagOffload> ShadowList<T, D> {
         Ok(Some(ended))
     }
 
-    /// The messages that wait for receives, for probes.
+    /// The messages that wait for receives; used by probes.
     #[must_use]
     pub fn unexpected(&self) -> &UnexpectedQueue<Handed<D>> {
         &self.unexpected
@@ -187,7 +189,8 @@ impl<T, D: TagOffload> ShadowList<T, D> {
         self.unexpected.take(id)
     }
 
-    /// The receives that have not ended, earliest first. For diagnostics: it sorts, and allocates.
+    /// The receives that have not ended, earliest first. For diagnostics only: it allocates and
+    /// sorts.
     pub fn iter(&self) -> impl Iterator<Item = (ReceiveId, &Pattern, &T)> {
         self.receives.in_order().into_iter().map(|slot| {
             let receive = self.receives.get(slot);
@@ -207,25 +210,25 @@ impl<T, D: TagOffload> ShadowList<T, D> {
         self.receives.is_empty()
     }
 
-    /// How many of them are in software only.
+    /// How many of them are only in software.
     #[must_use]
     pub fn in_software(&self) -> usize {
         self.kept.len() + self.waiting.len()
     }
 
-    /// What has happened so far.
+    /// Counts of what has happened so far.
     #[must_use]
     pub const fn counters(&self) -> &ShadowCounters {
         &self.counters
     }
 
-    /// The device.
+    /// The card.
     #[must_use]
     pub const fn device(&self) -> &D {
         &self.device
     }
 
-    /// The device, to send with it or to step it. Posting, cancelling and polling are this list's.
+    /// The card, for sending through it or stepping it. Only this list may post, cancel and poll.
     pub const fn device_mut(&mut self) -> &mut D {
         &mut self.device
     }

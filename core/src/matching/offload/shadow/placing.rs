@@ -1,14 +1,14 @@
-//! The shadow list's downward half: which receives the device may have, and when.
+//! The downward half of the shadow list: which receives the card may have, and when.
 
 use super::{Place, ShadowList};
 use crate::matching::offload::device::{Refusal, TagOffload};
 use crate::matching::slab::NIL;
 
-/// How many of the receives that wait are looked at for the place of one that was refused.
+/// Number of waiting receives that are examined to find the place of a refused one.
 const LOOK: usize = 16;
 
 impl<T, D: TagOffload> ShadowList<T, D> {
-    /// Decides where a new receive goes.
+    /// Decides where to put a new receive.
     pub(super) fn place(&mut self, slot: u32) {
         let receive = self.receives.get(slot);
         let pattern = receive.pattern;
@@ -36,12 +36,12 @@ impl<T, D: TagOffload> ShadowList<T, D> {
         }
     }
 
-    /// Whether whatever the device has not answered was posted at the present count.
+    /// Whether all receives that the card has not answered were posted at the current count.
     fn epoch_allows(&self) -> bool {
         self.adding == 0 || self.adding_seen == self.seen
     }
 
-    /// Offers a receive to the device.
+    /// Posts a receive to the card.
     fn post(&mut self, slot: u32) -> Result<(), Refusal> {
         let id = self.id(slot);
         let receive = self.receives.get_mut(slot);
@@ -61,7 +61,7 @@ impl<T, D: TagOffload> ShadowList<T, D> {
         result
     }
 
-    /// Gives waiting receives to the device, oldest first, for as long as nothing is in the way.
+    /// Posts waiting receives to the card, oldest first, until something is in the way.
     pub(super) fn promote(&mut self) {
         while self.waiting_first != NIL && self.epoch_allows() {
             let slot = self.waiting_first;
@@ -86,15 +86,16 @@ impl<T, D: TagOffload> ShadowList<T, D> {
         self.kept.add(&receive.pattern);
     }
 
-    /// Puts the newest receive behind those that wait.
+    /// Appends the newest receive to those that wait.
     fn wait(&mut self, slot: u32) {
         self.link_waiting(slot, NIL);
     }
 
-    /// Puts a receive that the device has refused back among those that wait, in its place.
+    /// Puts a receive that the card has refused back among those that wait, in its old position.
     ///
-    /// Its place is nearly always the front, since it had gone ahead of those that wait. Should
-    /// many older ones wait, the receive stays in software rather than have them all looked at.
+    /// That position is nearly always the front, because the receive had gone ahead of those that
+    /// wait. If many older receives wait, it stays in software instead, so that they need not all
+    /// be examined.
     pub(super) fn wait_again(&mut self, slot: u32) {
         let stamp = self.receives.stamp(slot);
         let mut before = self.waiting_first;
@@ -108,7 +109,7 @@ impl<T, D: TagOffload> ShadowList<T, D> {
         self.keep(slot);
     }
 
-    /// Links a receive into those that wait, before another or at the end.
+    /// Links a receive into the list of those that wait, before another or at the end.
     fn link_waiting(&mut self, slot: u32, before: u32) {
         let prev = if before == NIL {
             std::mem::replace(&mut self.waiting_last, slot)

@@ -1,4 +1,4 @@
-//! A device that breaks its promises is found out before its word does harm.
+//! A card that breaks its promises is detected before its reports do harm.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use super::super::{
 use super::envelope;
 use crate::matching::{Envelope, Pattern};
 
-/// A device that takes everything and reports what the test tells it to.
+/// A card that takes everything, and reports what the test tells it to.
 struct Script(VecDeque<Event<u32, u32>>);
 
 impl TagOffload for Script {
@@ -41,7 +41,7 @@ impl TagOffload for Script {
 
 type Shadow = ShadowList<char, Script>;
 
-/// A list with two receives of any source that match the same messages, and their ids.
+/// A list with two receives from any source that match the same messages, and their ids.
 fn two_receives() -> (Shadow, ReceiveId, ReceiveId) {
     let mut shadow = ShadowList::new(Script(VecDeque::new()), 0);
     let mut post = |value| match shadow.receive(Pattern::any(0), 8, (), value) {
@@ -54,7 +54,7 @@ fn two_receives() -> (Shadow, ReceiveId, ReceiveId) {
 
 type Ended = Option<Outcome<char, u32, u32>>;
 
-/// Reports events one after the other until there are no more, or one is refused.
+/// Reports events one by one until there are no more, or until one is rejected.
 fn report(
     shadow: &mut Shadow,
     events: impl IntoIterator<Item = Event<u32, u32>>,

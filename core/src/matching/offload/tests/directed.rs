@@ -1,4 +1,4 @@
-//! One race, one rule at a time.
+//! Tests of one race or one rule each.
 
 use super::super::{
     Breach, Cancel, Message, OffloadCaps, Outcome, Posting, ReceiveId, ShadowList, SimNic,
@@ -35,7 +35,8 @@ fn send(shadow: &mut Shadow, source: u32, tag: u32, number: u32) {
     nic.arrive_eager(envelope(source, tag), 4, number);
 }
 
-/// Lets card and software run until nothing moves; which receive ended with which message.
+/// Lets card and software run until nothing changes. Returns which receive ended with which
+/// message.
 fn settle(shadow: &mut Shadow) -> Result<Vec<(char, Option<u32>)>, Breach> {
     let mut ended = Vec::new();
     for _ in 0..ENOUGH {
@@ -61,7 +62,7 @@ fn settle(shadow: &mut Shadow) -> Result<Vec<(char, Option<u32>)>, Breach> {
 fn a_message_passing_by_a_posting_is_given_to_it_by_the_software() {
     let mut shadow = shadow(OffloadCaps::ALL);
     post(&mut shadow, any_source(1), 'a');
-    // The command is under way; the card does not know of the receive yet.
+    // The command is under way; the card does not know the receive yet.
     send(&mut shadow, 0, 1, 10);
     shadow.device_mut().execute_command();
     // Without the handshake this message would overtake the first.
@@ -101,9 +102,9 @@ fn a_device_without_the_handshake_is_found_out() {
 fn a_refused_receive_is_not_overtaken_by_a_later_one() {
     let mut shadow = shadow(OffloadCaps::ALL);
     post(&mut shadow, any_source(1), 'a');
-    send(&mut shadow, 0, 2, 10); // Passes by; meant for nobody, but it moves the count on.
+    send(&mut shadow, 0, 2, 10); // Passes by and matches no receive, but increments the count.
     assert_eq!(shadow.progress(), Ok(Some(None)));
-    // Whether the device has the first is not known: the second must wait for the answer.
+    // The first may or may not be in the card's list, so the second must wait for the answer.
     post(&mut shadow, any_source(1), 'b');
     assert_eq!(shadow.counters().held_by_epoch, 1);
     send(&mut shadow, 0, 1, 11);
@@ -149,7 +150,7 @@ fn a_wildcard_the_device_cannot_hold_blocks_exactly_what_it_overlaps() {
     assert_eq!(shadow.counters().blocked, 1);
     assert_eq!(shadow.counters().posted, 1);
     assert_eq!(settle(&mut shadow), Ok(vec![]));
-    // Once the wildcard is gone, what it held up goes to the device.
+    // Once the wildcard is gone, the receives that it held up go to the card.
     send(&mut shadow, 5, 1, 10);
     assert_eq!(settle(&mut shadow), Ok(vec![('w', Some(10))]));
     assert_eq!(shadow.in_software(), 0);

@@ -1,4 +1,4 @@
-//! The shadow list against the simulated card, in every order of events a schedule can make.
+//! The shadow list with the simulated card, in every order of events that a schedule can produce.
 
 mod breaches;
 mod directed;
@@ -13,12 +13,12 @@ use super::{
 };
 use crate::matching::{Envelope, Pattern};
 
-/// More rounds than any schedule here can take to come to rest.
+/// More rounds than any schedule here needs to come to rest.
 const ENOUGH: usize = 100_000;
 
-/// A message is its number; it is eager if that is even.
+/// A message is represented by its number; it is eager if the number is even.
 type Nic = SimNic<usize, usize>;
-/// A receive is its number.
+/// A receive is represented by its number.
 type Shadow = ShadowList<usize, Nic>;
 
 fn envelope(source: u32, tag: u32) -> Envelope {
@@ -78,7 +78,7 @@ fn caps() -> impl Strategy<Value = OffloadCaps> {
     })
 }
 
-/// What a receive was and what became of it.
+/// A receive and its outcome.
 struct Posted {
     pattern: Pattern,
     id: Option<ReceiveId>,
@@ -87,12 +87,12 @@ struct Posted {
     asked_to_cancel: bool,
 }
 
-/// A run: the shadow list, everything that was ever posted or sent, and what came of it.
+/// A run: the shadow list, everything that was ever posted or sent, and the outcomes.
 struct Run {
     shadow: Shadow,
     receives: Vec<Posted>,
     sent: Vec<Envelope>,
-    /// Messages taken by probes, which therefore belong to no receive.
+    /// Messages taken by probes, which therefore go to no receive.
     taken: Vec<usize>,
 }
 
@@ -182,7 +182,7 @@ impl Run {
         }
     }
 
-    /// Takes one event; `false` if there was none.
+    /// Takes one event. Returns `false` if there was none.
     fn progress(&mut self) -> Result<bool, Breach> {
         let Some(ended) = self.shadow.progress()? else {
             return Ok(false);
@@ -229,7 +229,7 @@ impl Run {
         posted.cancelled = true;
     }
 
-    /// Lets everything happen that can.
+    /// Lets everything happen that can happen.
     fn settle(&mut self) -> Result<(), Breach> {
         for _ in 0..ENOUGH {
             let nic = self.shadow.device_mut();
@@ -241,7 +241,8 @@ impl Run {
         panic!("card and software go on for ever");
     }
 
-    /// What the pair rule gives to each receive, from everything that was ever posted and sent.
+    /// What the pair rule gives each receive, computed from everything that was ever posted and
+    /// sent.
     fn demanded(&self) -> Vec<Option<usize>> {
         let mut left: Vec<usize> = (0..self.sent.len())
             .filter(|message| !self.taken.contains(message))
@@ -256,7 +257,7 @@ impl Run {
             .collect()
     }
 
-    /// Checks a settled run, then cancels what is left and checks that nothing is.
+    /// Checks a run that has settled, then cancels what is left and checks that nothing remains.
     fn finish(mut self) -> Result<(), Breach> {
         self.settle()?;
         let got: Vec<_> = self.receives.iter().map(|posted| posted.got).collect();
