@@ -1,4 +1,4 @@
-//! Groups out of groups: MPI-4 sections 7.3.1 and 7.3.2.
+//! Making groups from groups: MPI-4 sections 7.3.1 and 7.3.2.
 
 use super::Group;
 use crate::device::ProcId;
@@ -7,23 +7,24 @@ use crate::error::{Error, ErrorKind, Result};
 /// How alike two groups, or two communicators, are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Comparison {
-    /// Groups: the same members in the same order. Communicators: the same one (`MPI_IDENT`).
+    /// For groups: the same members in the same order. For communicators: the same communicator
+    /// (`MPI_IDENT`).
     #[doc(alias = "MPI_IDENT")]
     Identical,
-    /// Communicators only: the same members in the same order, other contexts
+    /// For communicators only: the same members in the same order, but different contexts
     /// (`MPI_CONGRUENT`).
     #[doc(alias = "MPI_CONGRUENT")]
     Congruent,
-    /// The same members in another order (`MPI_SIMILAR`).
+    /// The same members in a different order (`MPI_SIMILAR`).
     #[doc(alias = "MPI_SIMILAR")]
     Similar,
-    /// Other members (`MPI_UNEQUAL`).
+    /// Different members (`MPI_UNEQUAL`).
     #[doc(alias = "MPI_UNEQUAL")]
     Unequal,
 }
 
-/// Ranks at equal distances: `first`, `first + stride`, … up to `last` at most (one triplet of
-/// `MPI_Group_range_incl`). A negative stride goes down.
+/// Ranks at equal distances: `first`, `first + stride`, … up to at most `last` (one triplet of
+/// `MPI_Group_range_incl`). A negative stride counts down.
 ///
 /// ```
 /// use portolan_core::group::RankRange;
@@ -39,14 +40,14 @@ pub enum Comparison {
 pub struct RankRange {
     /// The first rank.
     pub first: u32,
-    /// No rank beyond this one.
+    /// The bound that the range does not pass.
     pub last: u32,
-    /// From each rank to the next; not 0.
+    /// The distance from each rank to the next; not 0.
     pub stride: i64,
 }
 
 impl RankRange {
-    /// The ranks of the range, in its order.
+    /// The ranks of the range, in order.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the stride is 0 or leads away from
@@ -66,13 +67,14 @@ impl RankRange {
             .remedy("use a stride that leads from the first rank to the last"));
         }
         let steps = (distance / stride) as usize;
-        // Every product is within the distance.
+        // No product exceeds the distance.
         Ok((0..steps + 1).map(move |n| (i64::from(first) + n as i64 * stride) as u32))
     }
 }
 
 impl Group {
-    /// This group's members, then the other's that are not in this one (`MPI_Group_union`).
+    /// This group's members, then the other group's members that are not in this one
+    /// (`MPI_Group_union`).
     #[doc(alias = "MPI_Group_union")]
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
@@ -80,7 +82,7 @@ impl Group {
         Self::distinct(self.iter().chain(added).collect())
     }
 
-    /// This group's members that are in the other, too, in this group's order
+    /// This group's members that are also in the other group, in this group's order
     /// (`MPI_Group_intersection`).
     #[doc(alias = "MPI_Group_intersection")]
     #[must_use]
@@ -88,7 +90,7 @@ impl Group {
         Self::distinct(self.iter().filter(|&p| other.contains(p)).collect())
     }
 
-    /// This group's members that are not in the other, in this group's order
+    /// This group's members that are not in the other group, in this group's order
     /// (`MPI_Group_difference`).
     #[doc(alias = "MPI_Group_difference")]
     #[must_use]
@@ -96,11 +98,11 @@ impl Group {
         Self::distinct(self.iter().filter(|&p| !other.contains(p)).collect())
     }
 
-    /// The members with these ranks, in the order in which they are named (`MPI_Group_incl`).
+    /// The members with these ranks, in the given order (`MPI_Group_incl`).
     ///
     /// # Errors
     /// [`InvalidRank`](ErrorKind::InvalidRank) if a rank is outside of the group,
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if it is named twice.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if a rank occurs twice.
     #[doc(alias = "MPI_Group_incl")]
     pub fn include(&self, ranks: &[u32]) -> Result<Self> {
         self.check_ranks(ranks)?;
@@ -108,7 +110,7 @@ impl Group {
         Ok(Self::distinct(members.unwrap_or_default()))
     }
 
-    /// The members but those with these ranks, in this group's order (`MPI_Group_excl`).
+    /// All members except those with these ranks, in this group's order (`MPI_Group_excl`).
     ///
     /// # Errors
     /// As [`include`](Self::include).
@@ -122,8 +124,7 @@ impl Group {
         ))
     }
 
-    /// The members in these ranges of ranks, in the order in which they are named
-    /// (`MPI_Group_range_incl`).
+    /// The members in these ranges of ranks, in the given order (`MPI_Group_range_incl`).
     ///
     /// # Errors
     /// As [`include`](Self::include) and [`RankRange::ranks`].
@@ -142,8 +143,8 @@ impl Group {
         self.exclude(&self.expand(ranges)?)
     }
 
-    /// The ranks that these ranks of this group have in another; `None` for members that it does
-    /// not have (`MPI_Group_translate_ranks`).
+    /// The ranks in another group of the members with these ranks; `None` for members that are not
+    /// in the other group (`MPI_Group_translate_ranks`).
     ///
     /// ```
     /// use portolan_core::Group;
@@ -179,7 +180,7 @@ impl Group {
         }
     }
 
-    /// The first member that the other group has, too.
+    /// The first member that is also in the other group.
     #[must_use]
     pub fn common(&self, other: &Self) -> Option<ProcId> {
         self.iter().find(|&process| other.contains(process))
@@ -188,7 +189,7 @@ impl Group {
     fn expand(&self, ranges: &[RankRange]) -> Result<Vec<u32>> {
         let mut all = Vec::new();
         for range in ranges {
-            // The ends are looked at first: a range need not be long to say so.
+            // Checks the ends first, so that a huge range need not be expanded to be rejected.
             let outside = [range.first, range.last]
                 .into_iter()
                 .find(|&r| r >= self.size());
@@ -200,7 +201,7 @@ impl Group {
         Ok(all)
     }
 
-    /// The ranks in ascending order, if they are in the group and differ.
+    /// The ranks in ascending order, after checking that they are in the group and distinct.
     fn check_ranks(&self, ranks: &[u32]) -> Result<Vec<u32>> {
         if let Some(&rank) = ranks.iter().find(|&&rank| rank >= self.size()) {
             return Err(self.outside(rank));

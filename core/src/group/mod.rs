@@ -1,11 +1,11 @@
 //! Groups: ordered sets of processes (MPI-4 section 7.3).
 //!
-//! A group is local: nothing here communicates. `algebra.rs` makes groups out of groups; this file
-//! says what one is.
+//! Groups are local: nothing here communicates. This file defines them; `algebra.rs` makes groups
+//! from groups.
 //!
-//! Most groups of real programs are regular: all ranks, one node's, every n-th. Those take no
-//! table, however many processes they have. The others have one, and an index by process that is
-//! made when somebody first asks for a rank.
+//! Most groups in real programs are regular: all ranks, those of one node, every n-th. They need no
+//! table, however many processes they have. Other groups have a table, and an index by process,
+//! which is made when a rank is first looked up.
 
 mod algebra;
 #[cfg(test)]
@@ -17,9 +17,9 @@ pub use algebra::{Comparison, RankRange};
 
 use crate::device::ProcId;
 
-/// An ordered set of processes; a process's position is its rank (MPI-4 section 7.2.1).
+/// An ordered set of processes. A process's position is its rank (MPI-4 section 7.2.1).
 ///
-/// Counted: clones share the table.
+/// Reference counted: clones share the table.
 ///
 /// ```
 /// use portolan_core::{Group, ProcId};
@@ -46,11 +46,11 @@ enum Repr {
 #[derive(Debug)]
 struct Table {
     members: Box<[ProcId]>,
-    /// The ranks, in the order of their processes.
+    /// The ranks, ordered by process.
     by_process: OnceLock<Box<[u32]>>,
 }
 
-/// Up to this many members are searched faster than an index is used.
+/// Up to this many members, a linear search is faster than the index.
 const SHORT: usize = 16;
 
 impl Group {
@@ -67,8 +67,8 @@ impl Group {
         Self::world(0)
     }
 
-    /// The group of these processes, in this order. A process that is named again keeps its first
-    /// place.
+    /// The group of these processes, in this order. If a process occurs again, only its first
+    /// position counts.
     #[must_use]
     pub fn new(members: impl Into<Vec<ProcId>>) -> Self {
         let mut members = members.into();
@@ -90,7 +90,7 @@ impl Group {
         Self::distinct(members)
     }
 
-    /// The group of processes that are known to differ from each other.
+    /// The group of processes that are known to be distinct.
     fn distinct(members: Vec<ProcId>) -> Self {
         let table = |members: Vec<ProcId>| {
             Repr::Table(Arc::new(Table {
@@ -112,7 +112,7 @@ impl Group {
         }
     }
 
-    /// Whether nobody is in it.
+    /// Whether the group has no members.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.size() == 0
@@ -162,7 +162,7 @@ impl Group {
         self.rank_of(process).is_some()
     }
 
-    /// The members by rank.
+    /// The members, ordered by rank.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = ProcId> + '_ {
         (0..self.size() as usize).map(|rank| match &self.0 {
             Repr::Identity(_) => ProcId::new(rank as u32),
@@ -173,7 +173,7 @@ impl Group {
 }
 
 impl PartialEq for Group {
-    /// The same members in the same order.
+    /// Whether both have the same members in the same order.
     fn eq(&self, other: &Self) -> bool {
         self.size() == other.size() && self.iter().eq(other.iter())
     }
@@ -193,7 +193,7 @@ impl Table {
     }
 }
 
-/// The ranks in the order of their processes; of equal ones, the lowest rank first.
+/// The ranks, ordered by process, and by rank where a process occurs more than once.
 fn by_process(members: &[ProcId]) -> Box<[u32]> {
     let mut ranks: Box<[u32]> = (0..members.len() as u32).collect();
     ranks.sort_unstable_by_key(|&rank| (members[rank as usize], rank));
@@ -205,7 +205,7 @@ fn nth(first: u32, stride: i32, rank: u32) -> ProcId {
     ProcId::new(first.wrapping_add(rank.wrapping_mul(stride.cast_unsigned())))
 }
 
-/// How to do without a table, where that is possible. What it finds has no process twice.
+/// The form without a table, if the members are regular. They are distinct then.
 fn regular(members: &[ProcId]) -> Option<Repr> {
     let size = members.len() as u32;
     let Some(first) = members.first().map(|member| member.index()) else {

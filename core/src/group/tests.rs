@@ -1,4 +1,4 @@
-//! Groups against the plainest model of them: a vector.
+//! Groups compared with the simplest model: a vector.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -24,7 +24,7 @@ fn deduplicated(members: &[u32]) -> Vec<u32> {
     model
 }
 
-/// Members from few processes, so that groups have some in common; often in a regular order.
+/// Members drawn from few processes, so that groups overlap; often in a regular order.
 fn members() -> impl Strategy<Value = Vec<u32>> {
     let regular = (0..20_u32, -3..=3_i64, 0..40_usize).prop_map(|(first, stride, n)| {
         let member = |i: usize| u32::try_from(i64::from(first) + i as i64 * stride).ok();
@@ -166,7 +166,7 @@ fn errors_say_what_to_use() {
     assert!(text(group.exclude(&[9])).contains("use ranks 0 to 3"));
     assert!(text(group.include(&[2, 0, 2])).contains("rank 2 of the group is named twice"));
     assert!(text(Group::empty().include(&[0])).contains("the group is empty"));
-    // Out of the group and enormous: named before it is expanded.
+    // Huge, and outside of the group: it is rejected before it is expanded.
     let range = RankRange {
         first: 0,
         last: u32::MAX,

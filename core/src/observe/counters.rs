@@ -1,4 +1,4 @@
-//! Counters of one rank, so that a test or a user can ask what the protocol did.
+//! Counters of one rank, so that tests and users can see what the protocol did.
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident,)*) => {
@@ -22,11 +22,11 @@ macro_rules! counters {
 counters! {
     /// Messages sent with their envelope.
     eager_sent,
-    /// Packets that held several of them.
+    /// Packets that held several such messages.
     bundles_sent,
     /// Messages received that came with their envelope.
     eager_received,
-    /// Messages announced.
+    /// Messages announced by an offer.
     offers_sent,
     /// Announced messages received.
     rendezvous_received,
@@ -36,7 +36,7 @@ counters! {
     unexpected,
     /// Ready-mode messages whose receive was not posted.
     ready_unposted,
-    /// Times that a peer was told to announce everything.
+    /// Times that a peer was told to announce all its messages.
     holds,
     /// Bytes of messages sent.
     bytes_sent,
@@ -46,14 +46,14 @@ counters! {
     bytes_pulled,
     /// Bytes written into a receiver's buffer by this rank.
     bytes_pushed,
-    /// Pieces of messages from and to accelerators that went through chunks of the host's memory.
+    /// Pieces of messages from and to accelerators that went through chunks of host memory.
     chunks_staged,
-    /// Packets of such messages that left, and chunks that were filled, while a copy from or to the
-    /// accelerator was under way.
+    /// Packets of such messages sent, and chunks filled, while a copy from or to the accelerator
+    /// was under way.
     pieces_overlapped,
-    /// Chunks that are not used again, because the driver did not say whether a copy was over.
+    /// Chunks that are never used again, because the driver could not say whether a copy was over.
     chunks_lost,
-    /// One-sided operations, and parts of them, that the network did by its own means.
+    /// One-sided operations, and parts of them, that the network carried out by itself.
     remote_operations,
     /// Operations cancelled.
     cancelled,

@@ -1,4 +1,4 @@
-//! What a device tells of itself: counters, traces, and what it waits for.
+//! What a device reports about itself: counters, traces, and the operations it waits for.
 
 mod counters;
 mod trace;

@@ -6,10 +6,10 @@ use std::path::Path;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Something that happened in an engine.
+/// An event in an engine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Event {
-    /// What: `send`, `recv`, `wait`, …
+    /// The kind of event: `send`, `recv`, `wait`, …
     pub(crate) name: &'static str,
     /// Peer's world rank; `u32::MAX` if there is none.
     pub(crate) peer: u32,
@@ -17,8 +17,8 @@ pub(crate) struct Event {
     pub(crate) bytes: u64,
 }
 
-/// Writes events to a file, which is a JSON array that viewers also accept unfinished: the trace of
-/// a rank that died is readable up to its last buffer.
+/// Writes events to a file. The file is a JSON array, which viewers accept even if it is
+/// unfinished, so the trace of a rank that died is readable up to the last buffer written.
 pub(crate) struct Tracer {
     to: Box<dyn Write + Send>,
     rank: u32,
@@ -26,7 +26,7 @@ pub(crate) struct Tracer {
 }
 
 impl Tracer {
-    /// Begins a trace file for viewers.
+    /// Creates a trace file for viewers.
     pub(crate) fn create(path: &Path, rank: u32) -> Result<Self> {
         let to = Box::new(BufWriter::new(create(path)?));
         let mut tracer = Self {
@@ -38,7 +38,7 @@ impl Tracer {
         Ok(tracer)
     }
 
-    /// Begins plain lines for people: to a file, or to standard error.
+    /// Writes plain lines for people, to a file or to standard error.
     pub(crate) fn plain(path: Option<&Path>, rank: u32) -> Result<Self> {
         let to: Box<dyn Write + Send> = match path {
             Some(path) => Box::new(LineWriter::new(create(path)?)),
@@ -52,7 +52,7 @@ impl Tracer {
     }
 
     fn line(&mut self, text: &str) {
-        // A full disk must not end the job; the trace ends there.
+        // A full disk must not end the job. Only the trace ends.
         let _ = writeln!(self.to, "{text}");
     }
 

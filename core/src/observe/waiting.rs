@@ -1,12 +1,11 @@
-//! What a rank that has waited for long waits for: for its launcher, in a form that can be put
-//! together with what the other ranks say.
+//! What a rank that has waited for long is waiting for. The rank tells its launcher, in a form that
+//! can be combined with what other ranks say.
 
 use std::fmt;
 
 /// One operation that a rank waits for.
 ///
-/// Local ranks have been translated: what is said of one rank can be compared with what is said of
-/// another.
+/// Peers are world ranks, so that the reports of different ranks can be compared.
 ///
 /// ```
 /// use portolan_core::{WaitKind, Waiting};
@@ -24,39 +23,41 @@ use std::fmt;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// What sort of operation.
+    /// The kind of operation.
     pub kind: WaitKind,
-    /// World rank that can end the wait; `None`: any rank of the communicator.
+    /// World rank of the only peer that can end the wait; `None` if any rank of the communicator
+    /// can.
     pub peer: Option<u32>,
-    /// Context id of the communicator; 0 where there is none.
+    /// Context id of the communicator; 0 if there is none.
     pub context: u32,
-    /// Tag; `None`: any.
+    /// Tag; `None` if any.
     pub tag: Option<u32>,
     /// Bytes of the message, or of the buffer that waits for one.
     pub bytes: u64,
 }
 
-/// What sort of operation somebody waits for.
+/// The kind of operation that a rank waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitKind {
-    /// Something that names nobody: an active message, a completion of another crate's.
+    /// An event that concerns no particular rank: an active message, or a completion of another
+    /// crate's.
     Event,
-    /// The others, at the end of the job.
+    /// The other ranks, at the end of the job.
     End,
-    /// A one-sided operation with an answer.
+    /// A one-sided operation that has an answer.
     Fetch,
-    /// A message that has not come, of whatever length.
+    /// A message that has not arrived, of any length.
     Probe,
-    /// A message that has not come.
+    /// A message that has not arrived, for a posted receive.
     Receive,
-    /// The receiver of a message.
+    /// The receiver of a message that this rank sends.
     Send,
     /// The data of a long message that has been matched.
     Transfer,
 }
 
-/// The kinds with their names in the text between rank and launcher.
+/// The kinds and their names in the text that a rank sends its launcher.
 const KINDS: [(WaitKind, &str); 7] = [
     (WaitKind::Event, "event"),
     (WaitKind::End, "end"),
@@ -68,11 +69,11 @@ const KINDS: [(WaitKind, &str); 7] = [
 ];
 
 impl Waiting {
-    /// Entries that a text holds at most, so that it fits into one line of every protocol.
+    /// Most entries in one text, so that it fits into one line of every protocol.
     pub const MOST: usize = 12;
 
-    /// Some operations as a text without blanks; of more than [`MOST`](Self::MOST) only the number
-    /// is told.
+    /// Encodes operations as a text without blanks. Of those beyond [`MOST`](Self::MOST) it
+    /// contains only the number.
     #[must_use]
     pub fn encode(list: &[Self]) -> String {
         let mut words: Vec<_> = list.iter().take(Self::MOST).map(Self::word).collect();
@@ -82,8 +83,8 @@ impl Waiting {
         words.join("/")
     }
 
-    /// The operations of a text, and how many more there were; `None` if
-    /// [`encode`](Self::encode) has not written it.
+    /// The operations in a text, and the number of those left out; `None` if the text is not from
+    /// [`encode`](Self::encode).
     #[must_use]
     pub fn decode(text: &str) -> Option<(Vec<Self>, usize)> {
         if text.is_empty() {
@@ -93,7 +94,7 @@ impl Waiting {
             Some((text, more)) => (text, more.parse().ok()?),
             None => (text, 0),
         };
-        // A peer's text must not make the reader allocate without end.
+        // A peer's text must not make the reader allocate without bound.
         let words = text.split('/').take(Self::MOST + 1);
         let list: Vec<_> = words.map(Self::parse).collect::<Option<_>>()?;
         (list.len() <= Self::MOST).then_some((list, more))
@@ -129,7 +130,7 @@ impl Waiting {
 }
 
 impl fmt::Display for Waiting {
-    /// For people.
+    /// Formats the operation for people.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let who = |none: &str| self.peer.map_or(none.to_owned(), |n| format!("rank {n}"));
         let tag = self

@@ -7,12 +7,13 @@ const INDEX_BITS: u32 = 20;
 /// Bits of the generation that the 32-bit form keeps.
 const SHORT_GENERATION_BITS: u32 = 12;
 
-/// A handle on an operation in progress: channel, index and generation of a slot.
+/// A handle to an operation in progress: channel, index and generation of a slot.
 ///
-/// Copyable and forgeable: using a stale one is an error
-/// ([`InvalidRequest`](crate::ErrorKind::InvalidRequest)), never undefined. Packs into 64 bits
-/// ([`to_bits`](Self::to_bits)) and into 32 ([`to_short`](Self::to_short)), never below 4096, so
-/// that C layers have room for their predefined constants.
+/// Handles can be copied and forged. Using a stale one is an error
+/// ([`InvalidRequest`](crate::ErrorKind::InvalidRequest)), never undefined behaviour. A handle
+/// packs into 64 bits ([`to_bits`](Self::to_bits)) or 32 bits ([`to_short`](Self::to_short)). Apart
+/// from the null request, both forms are at least 4096, so that C layers have room for their
+/// predefined constants.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Request(u64);
 
@@ -23,13 +24,13 @@ impl Request {
     /// The null request: complete, with an empty status.
     pub const NULL: Self = Self(0);
 
-    /// A request that is complete from the beginning, with an empty status, and stays so: for an
-    /// operation that is over in the call that starts it. Other than the null request it counts as
-    /// one that is complete ([`Adi::wait_any`](crate::device::Adi::wait_any)). No slot is taken,
-    /// and completing or freeing it does nothing.
+    /// A request that is complete from the beginning, with an empty status, and stays so. It stands
+    /// for an operation that finishes in the call that starts it. Unlike the null request, it
+    /// counts as a completed request ([`Adi::wait_any`](crate::device::Adi::wait_any)). It takes no
+    /// slot, and completing or freeing it has no effect.
     pub const DONE: Self = Self(1 << 32);
 
-    /// `generation` is never 0, which keeps every packed form at or above 2^20.
+    /// The low 12 bits of `generation` are never 0, which keeps every packed form at or above 2^20.
     pub(crate) fn new(channel: u8, index: u32, generation: u32) -> Self {
         debug_assert!(index < 1 << INDEX_BITS && generation & 0xfff != 0);
         Self(u64::from(generation) << 32 | u64::from(channel) << INDEX_BITS | u64::from(index))
@@ -42,8 +43,8 @@ impl Request {
         self.0 == 0
     }
 
-    /// Whether this is [`NULL`](Self::NULL) or [`DONE`](Self::DONE): there is nothing to wait for,
-    /// and nothing to free.
+    /// Whether this is [`NULL`](Self::NULL) or [`DONE`](Self::DONE), for which there is nothing to
+    /// wait for and nothing to free.
     #[inline]
     #[must_use]
     pub fn is_settled(self) -> bool {
@@ -60,22 +61,23 @@ impl Request {
         (self.0 >> 32) as u32
     }
 
-    /// The handle as 64 bits; 0 for the null request, else at least 2^32.
+    /// The handle as 64 bits: 0 for the null request, otherwise at least 2^32.
     #[inline]
     #[must_use]
     pub fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// The handle with these bits. Any bits are allowed: a device refuses what it did not give out.
+    /// The handle with these bits. Any bits are allowed: a device rejects handles that it did not
+    /// give out.
     #[inline]
     #[must_use]
     pub fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
 
-    /// The handle as 32 bits: index and the low 12 bits of the generation; 0 for the null request,
-    /// else at least 2^20.
+    /// The handle as 32 bits: the index and the low 12 bits of the generation. 0 for the null
+    /// request, otherwise at least 2^20.
     #[inline]
     #[must_use]
     pub fn to_short(self) -> u32 {
@@ -92,7 +94,7 @@ impl Request {
         short >> INDEX_BITS
     }
 
-    /// The generation that follows `generation`: never one whose short form is 0.
+    /// The generation after `generation`. Skips those whose short form is 0.
     #[inline]
     pub(crate) fn next_generation(generation: u32) -> u32 {
         let next = generation.wrapping_add(1);

@@ -1,21 +1,22 @@
 //! State and generation of every request slot, readable without a lock.
 //!
-//! One word per slot: generation in the high half, state in the low half. Whoever holds the
-//! channel's lock writes; anyone reads. A word that shows another generation than the handle's is
-//! stale, and since both are one word, no reader ever sees the state of another use of the slot as
-//! that of its own. One bit more says that a complete operation has left nothing but a good status,
-//! so that whoever collects it needs to look at nothing else.
+//! There is one word per slot, with the generation in the high half and the state in the low half.
+//! Only a thread that holds the channel's lock writes it; any thread may read it. If the word's
+//! generation differs from the handle's, the handle is stale. Since both are in one word, no reader
+//! ever takes the state of another use of the slot for that of its own. One more bit says that a
+//! complete operation has left nothing but a good status, so that collecting it requires no look at
+//! anything else.
 //!
 //! SYNC POINT 1: the Release store in [`StateWords::change`] that makes a request complete pairs
-//! with the Acquire load in [`StateWords::get`]: who sees `Complete` without the lock also sees
-//! what the operation wrote to the buffer.
+//! with the Acquire loads in [`StateWords::get`] and [`StateWords::is_quiet`]. A thread that sees
+//! `Complete` without the lock also sees what the operation wrote to the buffer.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::handle::Request;
 
-/// What a request slot is doing.
+/// The state of a request slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum State {
@@ -23,7 +24,7 @@ pub(crate) enum State {
     Free = 0,
     /// The operation is under way.
     Active = 1,
-    /// The operation is over; the handle has not been told yet.
+    /// The operation is over, but the request has not been collected yet.
     Complete = 2,
     /// A persistent request that has not been started.
     Inactive = 3,
@@ -41,7 +42,7 @@ impl State {
     }
 }
 
-/// Beside the state `Complete`: the slot holds a status without an error, and nothing else.
+/// Set along with `Complete` if the slot holds a status without an error, and nothing else.
 const QUIET: u64 = 4;
 
 /// Slots in the first chunk; each further chunk doubles the table.
@@ -52,9 +53,9 @@ const _: () = assert!(FIRST << CHUNKS == Request::MAX_ACTIVE);
 /// The words of all slots of a channel, in chunks that never move.
 #[derive(Debug)]
 pub(crate) struct StateWords {
-    /// The slots that almost every program stays in, reachable without a look-up.
+    /// The first chunk, accessible without a look-up. Almost every program's slots fit into it.
     first: Box<[AtomicU64; FIRST]>,
-    /// The others, in chunks that double.
+    /// The other chunks, each twice as large as the one before.
     more: [OnceLock<Box<[AtomicU64]>>; CHUNKS],
 }
 
@@ -69,7 +70,7 @@ impl StateWords {
         words
     }
 
-    /// Makes sure that slot `index`, which is new, has a word, with the first generation.
+    /// Makes sure that the new slot `index` has a word, with the first generation.
     pub(crate) fn reserve(&self, index: u32) {
         if index as usize >= FIRST {
             let (chunk, _) = place(index);
@@ -94,7 +95,7 @@ impl StateWords {
         self.more.get(chunk)?.get()?.get(offset)
     }
 
-    /// Where a slot's word lies, for whoever asks for it ahead; null if there is none.
+    /// The address of a slot's word, for prefetching; null if there is none.
     pub(crate) fn address(&self, index: u32) -> *const AtomicU64 {
         self.word(index)
             .map_or(std::ptr::null(), std::ptr::from_ref)
@@ -114,31 +115,31 @@ impl StateWords {
     #[inline]
     pub(crate) fn state_of(&self, request: Request) -> Option<State> {
         let (generation, state) = self.get(request.index());
-        // Compared whole: bits of the channel that say something else make another handle.
+        // Compares the whole handle, because different channel bits make a different handle.
         let whole = u64::from(generation) << 32 | u64::from(request.index());
         (request.to_bits() == whole && state != State::Free && generation != 0).then_some(state)
     }
 
     /// Whether a request is complete and its slot holds nothing but a good status, in one
-    /// comparison: `false` also for stale handles and null.
+    /// comparison. `false` for stale handles and for null.
     #[inline]
     pub(crate) fn is_quiet(&self, request: Request) -> bool {
         let bits = request.to_bits();
-        // With bits of the channel the lower half is no index of a slot that exists.
+        // If there are channel bits, the lower half is not the index of an existing slot.
         let quiet = bits >> 32 << 32 | QUIET | State::Complete as u64;
         self.word(bits as u32)
             // SYNC POINT 1: Acquire, pairs with the Release store in `change`.
             .is_some_and(|word| word.load(Ordering::Acquire) == quiet)
     }
 
-    /// Gives a slot another state; its generation, 0 if there is no such slot. Only under the
-    /// channel's lock, like all that write.
+    /// Changes a slot's state and returns its generation, or 0 if there is no such slot. Needs the
+    /// channel's lock, as all writes do.
     #[inline]
     pub(crate) fn set_state(&self, index: u32, state: State) -> u32 {
         self.change(index, |generation| (generation, state as u64))
     }
 
-    /// Makes a slot complete, with nothing but a good status; its generation.
+    /// Marks a slot as complete, with nothing but a good status, and returns its generation.
     #[inline]
     pub(crate) fn set_quiet(&self, index: u32) -> u32 {
         self.change(index, |generation| {
@@ -146,7 +147,7 @@ impl StateWords {
         })
     }
 
-    /// Frees a slot: its handles are stale from now on.
+    /// Frees a slot. Its handles are stale from now on.
     #[inline]
     pub(crate) fn free(&self, index: u32) {
         self.change(index, |generation| {
@@ -163,7 +164,7 @@ impl StateWords {
         let Some(word) = self.word(index) else {
             return 0;
         };
-        // Relaxed: whoever writes has the lock.
+        // Relaxed: all writers hold the lock.
         let (generation, low) = how((word.load(Ordering::Relaxed) >> 32) as u32);
         // SYNC POINT 1: Release, pairs with the Acquire loads in `get` and `is_quiet`.
         word.store(u64::from(generation) << 32 | low, Ordering::Release);
@@ -171,7 +172,7 @@ impl StateWords {
     }
 }
 
-/// Chunk and offset of a slot beyond the first.
+/// Chunk and offset of a slot beyond the first chunk.
 fn place(index: u32) -> (usize, usize) {
     let index = index as usize;
     let chunk = (index / FIRST).ilog2() as usize;

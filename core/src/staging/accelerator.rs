@@ -1,51 +1,51 @@
-//! What a driver of memory has to do.
+//! The interface of a driver of accelerator memory.
 
 use crate::buffer::MemoryKind;
 
 /// The driver of one kind of memory.
 ///
-/// Its methods may be called by any thread.
+/// Any thread may call its methods.
 ///
 /// # Safety
-/// A copy that has succeeded has written all of its bytes, and one that is over, well or not,
-/// touches none of its memory any more. [`owns`](Self::owns) is true only of memory of its kind.
+/// A copy that succeeds has written all of its bytes. A copy that is over, successfully or not, no
+/// longer accesses any of its memory. [`owns`](Self::owns) is true only for memory of this kind.
 pub unsafe trait Accelerator: Send + Sync {
-    /// Which kind of memory it is.
+    /// The kind of memory.
     fn kind(&self) -> MemoryKind;
 
-    /// Whether this address is in such memory.
+    /// Whether this address is in memory of this kind.
     fn owns(&self, address: *const u8) -> bool;
 
-    /// Whether the processor loads and stores this address of such memory, too, which the driver
-    /// moves for it (CUDA's managed memory). Nobody has to ask the driver for copies then: it
-    /// counts as the host's, unless the program says what it is.
+    /// Whether the processor can load and store this address, too, because the driver migrates the
+    /// memory on demand (CUDA's managed memory). Copies of it need no driver, so it counts as the
+    /// host's, unless the program states its kind.
     fn is_shared(&self, address: *const u8) -> bool {
         let _ = address;
         false
     }
 
-    /// The number of the device to which an address belongs, as its driver counts.
+    /// The accelerator to which an address belongs, in the driver's numbering.
     fn device(&self, address: *const u8) -> i32 {
         let _ = address;
         0
     }
 
-    /// Copies to the host, and returns when that is done; an error in the driver's words.
+    /// Copies to the host, and returns when the copy is done. Errors are in the driver's words.
     ///
     /// # Safety
     /// `len` bytes at `source` must be readable memory of this kind, and at `target` writable
     /// memory of the host.
     unsafe fn fetch(&self, source: *const u8, target: *mut u8, len: usize) -> Result<(), String>;
 
-    /// Copies from the host, and returns when that is done; an error in the driver's words.
+    /// Copies from the host, and returns when the copy is done. Errors are in the driver's words.
     ///
     /// # Safety
     /// `len` bytes at `target` must be writable memory of this kind, and at `source` readable
     /// memory of the host.
     unsafe fn store(&self, target: *mut u8, source: *const u8, len: usize) -> Result<(), String>;
 
-    /// Starts to copy to the host; `None` if that is done already, as it is where the driver copies
-    /// only while it is called.
+    /// Starts a copy to the host. `None` if it is done already, as with a driver that copies only
+    /// inside its calls.
     ///
     /// # Errors
     /// As [`fetch`](Self::fetch).
@@ -62,7 +62,7 @@ pub unsafe trait Accelerator: Send + Sync {
         unsafe { self.fetch(source, target, len) }.map(|()| None)
     }
 
-    /// Starts to copy from the host: [`start_fetch`](Self::start_fetch).
+    /// Starts a copy from the host, like [`start_fetch`](Self::start_fetch).
     ///
     /// # Errors
     /// As [`store`](Self::store).
@@ -79,33 +79,33 @@ pub unsafe trait Accelerator: Send + Sync {
         unsafe { self.store(target, source, len) }.map(|()| None)
     }
 
-    /// Prepares memory of the host for many copies from and to the device to which `near` belongs:
-    /// locks its pages, so that the device reads and writes them by itself. What comes back undoes
-    /// that when it is dropped; `None` if the driver does nothing of the kind.
+    /// Prepares host memory for many copies from and to the accelerator that `near` belongs to. It
+    /// locks the pages, so that the accelerator can read and write them by itself. Dropping the
+    /// result undoes this. `None` if the driver does not support it.
     ///
     /// # Safety
-    /// `len` bytes at `start` must stay memory of the host until the result has been dropped.
+    /// `len` bytes at `start` must stay host memory until the result has been dropped.
     unsafe fn pin(&self, near: *const u8, start: *mut u8, len: usize) -> Option<Box<dyn Send>> {
         let _ = (near, start, len);
         None
     }
 }
 
-/// A copy that is under way. Whoever has it finishes it before its memory goes.
+/// A copy that is under way. The owner must finish it before the memory is freed.
 ///
-/// After an error nobody knows whether it is over: its memory of the host must never be used for
+/// After an error it is unknown whether the copy is over, so its host memory must never be used for
 /// anything else.
 ///
 /// # Safety
-/// When it says that it is over, it touches its memory no more.
+/// Once it says that it is over, it no longer accesses its memory.
 pub unsafe trait Copying: Send {
-    /// Whether it is over. Is not asked again after that, or after an error.
+    /// Whether the copy is over. Not called again once it has returned true or an error.
     ///
     /// # Errors
-    /// In the driver's words; the copy has failed, and may still be under way.
+    /// In the driver's words. The copy has failed, and may still be under way.
     fn is_over(&mut self) -> Result<bool, String>;
 
-    /// Returns when it is over.
+    /// Waits until the copy is over.
     ///
     /// # Errors
     /// As [`is_over`](Self::is_over).

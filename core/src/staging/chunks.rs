@@ -1,5 +1,5 @@
-//! Memory of the host through which data of devices goes: a few chunks, which are used again and
-//! again.
+//! Host memory through which the data of accelerators passes: a few chunks, which are used again
+//! and again.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -7,12 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::accelerator::{Accelerator, Copying};
 
-/// Bytes of a chunk: long enough that a copy takes longer than to start it.
+/// Bytes per chunk: large enough that a copy takes longer than starting it.
 pub(crate) const CHUNK: usize = 256 << 10;
-/// Chunks of one pool at most.
+/// Most chunks in one pool.
 const MOST: usize = 8;
-/// Chunks that one message has at most: one moves on this side, one on the other, one is in
-/// between.
+/// Most chunks for one message: one moves on this side, one on the other, one is in between.
 pub(crate) const EACH: usize = 3;
 
 const PAGES: Layout = match Layout::from_size_align(CHUNK, 4096) {
@@ -20,7 +19,7 @@ const PAGES: Layout = match Layout::from_size_align(CHUNK, 4096) {
     Err(_) => panic!("a size and an alignment"),
 };
 
-/// Chunks, made when they are first needed and kept.
+/// A pool of chunks. They are made when first needed, and kept.
 #[derive(Clone, Default)]
 pub(crate) struct Pool(Arc<Mutex<Shelf>>);
 
@@ -28,17 +27,17 @@ pub(crate) struct Pool(Arc<Mutex<Shelf>>);
 struct Shelf {
     free: Vec<Block>,
     made: usize,
-    /// Of these, the ones that are never used again.
+    /// The number of those that are never used again.
     lost: usize,
 }
 
 struct Block {
     start: NonNull<u8>,
-    /// That the driver has locked it: undone first.
+    /// Holds the driver's lock on the pages. Dropped before the memory is freed.
     pin: Option<Box<dyn Send>>,
 }
 
-// SAFETY: memory of its own, which belongs to no thread.
+// SAFETY: the block owns its memory, which is tied to no thread.
 unsafe impl Send for Block {}
 
 /// A chunk on loan.
@@ -48,8 +47,8 @@ pub(crate) struct Chunk {
 }
 
 impl Pool {
-    /// A chunk, for copies from and to the device to which `near` belongs; `None` if all are on
-    /// loan.
+    /// Takes a chunk for copies from and to the accelerator that `near` belongs to; `None` if all
+    /// are on loan.
     pub(crate) fn take(&self, driver: &dyn Accelerator, near: *const u8) -> Option<Chunk> {
         let mut shelf = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let block = match shelf.free.pop() {
@@ -67,12 +66,12 @@ impl Pool {
         })
     }
 
-    /// Chunks that were given up.
+    /// Number of chunks that were given up.
     pub(crate) fn lost(&self) -> usize {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).lost
     }
 
-    /// Bytes of all chunks.
+    /// Bytes of all chunks that were made.
     pub(crate) fn bytes(&self) -> usize {
         let shelf = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         shelf.made * CHUNK
@@ -83,7 +82,7 @@ impl Block {
     fn new(driver: &dyn Accelerator, near: *const u8) -> Option<Self> {
         // SAFETY: the layout has a size.
         let start = NonNull::new(unsafe { alloc_zeroed(PAGES) })?;
-        // SAFETY: the memory stays until the block is dropped, which drops the pin first.
+        // SAFETY: the memory lives until the block is dropped, which drops the pin first.
         let pin = unsafe { driver.pin(near, start.as_ptr(), CHUNK) };
         Some(Self { start, pin })
     }
@@ -92,20 +91,20 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         drop(self.pin.take());
-        // SAFETY: allocated by `new` with this layout, and nobody else's.
+        // SAFETY: allocated by `new` with this layout, and owned by this block only.
         unsafe { dealloc(self.start.as_ptr(), PAGES) };
     }
 }
 
 impl Chunk {
-    /// Its first byte; it has [`CHUNK`] of them, which have been initialised.
+    /// Address of the first of [`CHUNK`] bytes. They are initialised.
     pub(crate) fn start(&self) -> *mut u8 {
         let block = self.block.as_ref();
         block.map_or(std::ptr::null_mut(), |block| block.start.as_ptr())
     }
 
-    /// Gives the chunk up: a copy may still write there, or read, and nobody can tell for how long.
-    /// Its memory stays as it is, locked and nobody's.
+    /// Gives up the chunk, because a copy may still read or write it, for an unknown time. Its
+    /// memory stays allocated and locked, and is never used again.
     fn lose(&mut self) {
         if let Some(block) = self.block.take() {
             crate::log!(
@@ -126,9 +125,9 @@ impl Drop for Chunk {
     }
 }
 
-/// A chunk, and the copy that fills or empties it. Dropping it waits for the copy: neither the
-/// chunk nor the device's memory is anybody else's before. If that is not known any more the chunk
-/// is given up.
+/// A chunk, and the copy that fills or empties it. Dropping it waits for the copy, so that neither
+/// the chunk nor the accelerator's memory is reused before. If the driver cannot tell whether the
+/// copy is over, the chunk is given up.
 pub(crate) struct Moving {
     copying: Option<Box<dyn Copying>>,
     pub(crate) chunk: Chunk,
@@ -167,7 +166,7 @@ impl Moving {
 
 impl Drop for Moving {
     fn drop(&mut self) {
-        // Whose copy it is has heard of a failure, or does not want to know any more.
+        // The copy's owner has seen the error, or no longer wants to know.
         let _ = self.finish();
     }
 }
@@ -177,7 +176,7 @@ mod tests {
     use super::*;
     use crate::staging::Fake;
 
-    /// A copy that says so often that it is under way, and then that nobody knows.
+    /// A copy that reports so many times that it is under way, and then that its state is unknown.
     struct Doubtful(usize);
 
     // SAFETY: it copies nothing.

@@ -1,4 +1,4 @@
-//! CUDA's driver, opened at run time: a program runs with it and without.
+//! CUDA's driver, opened at run time, so that a program runs with and without it.
 
 mod driver;
 
@@ -12,11 +12,13 @@ use crate::buffer::MemoryKind;
 
 /// CUDA's driver (`libcuda.so.1`), as far as it is needed here.
 ///
-/// The library stays open: it has threads of its own. Copies go to a stream of this driver's in
-/// each context, behind what is in the context's default stream; graphs that the program captures
-/// meanwhile do not notice. Memory that belongs to no context (`cuMemAllocAsync`) is copied in the
-/// primary context of its device, which is kept until the driver goes. Memory of the host is locked
-/// for the context of the address with which it is first used, and for all others; a program that
+/// The library is never closed, because it has threads of its own. In each context, copies go to a
+/// stream that belongs to this driver, and are ordered after the work in the context's default
+/// stream. Graphs that the program captures meanwhile are not affected. Memory that belongs to no
+/// context (`cuMemAllocAsync`) is copied in the primary context of its accelerator, which is
+/// retained until the driver is dropped. Host memory is locked in the context of the address with
+/// which it is first used, for use by all contexts. A program that destroys contexts must do so
+/// after its worlds have ended.
 /// destroys contexts does so when its worlds have ended.
 pub struct Cuda {
     driver: Arc<Driver>,
@@ -29,7 +31,7 @@ impl std::fmt::Debug for Cuda {
 }
 
 impl Cuda {
-    /// Opens the driver; `None` if there is none, or no device.
+    /// Opens the driver; `None` if there is no driver or no accelerator.
     #[must_use]
     pub fn open() -> Option<Self> {
         let driver = Arc::new(Driver::open()?);
@@ -47,7 +49,7 @@ impl Cuda {
         driver.within(context, || {
             let stream = driver.stream_of(context)?;
             let mut event: Event = std::ptr::null_mut();
-            // SAFETY: room for an event, in a current context.
+            // SAFETY: there is room for an event, and a context is current.
             driver.check(unsafe { (driver.create_event)(&raw mut event, WITHOUT_TIMES) })?;
             let under_way = UnderWay {
                 driver: Arc::clone(driver),
@@ -55,13 +57,13 @@ impl Cuda {
                 event,
             };
             let started = driver.check(copy(stream));
-            // SAFETY: an event of this context, and a stream of it.
+            // SAFETY: event and stream belong to this context.
             let record = || driver.check(unsafe { (driver.record_event)(event, stream) });
             let Err(why) = started.and_then(|()| record()) else {
                 return Ok(Some(Box::new(under_way) as Box<dyn Copying>));
             };
-            // An error may be of something before, and no event tells about the copy: the stream is
-            // waited for. SAFETY: a stream of this context.
+            // The error may come from earlier work, and there is no event that tells when this copy
+            // is over, so this waits for the whole stream. SAFETY: a stream of this context.
             match driver.check(unsafe { (driver.synchronize_stream)(stream) }) {
                 Ok(()) => Err(why),
                 Err(_) => Ok(Some(Box::new(Unknown(why)) as Box<dyn Copying>)),
@@ -70,7 +72,7 @@ impl Cuda {
     }
 }
 
-/// A copy of which nobody can tell whether it is over, or was ever begun.
+/// A copy for which the driver cannot tell whether it is over, or ever began.
 struct Unknown(String);
 
 // SAFETY: it never says that it is over.
@@ -84,17 +86,17 @@ unsafe impl Copying for Unknown {
     }
 }
 
-/// A copy that was started, and the event behind it.
+/// A copy that was started, and the event that follows it.
 struct UnderWay {
     driver: Arc<Driver>,
     context: Context,
     event: Event,
 }
 
-// SAFETY: contexts and events belong to no thread.
+// SAFETY: contexts and events are tied to no thread.
 unsafe impl Send for UnderWay {}
 
-// SAFETY: the driver says when it is over.
+// SAFETY: the driver reports when the copy is over.
 unsafe impl Copying for UnderWay {
     fn is_over(&mut self) -> Result<bool, String> {
         let Self { driver, event, .. } = self;
@@ -118,26 +120,26 @@ unsafe impl Copying for UnderWay {
 impl Drop for UnderWay {
     fn drop(&mut self) {
         let Self { driver, event, .. } = self;
-        // SAFETY: an event of this context, which nobody uses any more.
+        // SAFETY: an event of this context, which is no longer used.
         let destroy = || driver.check(unsafe { (driver.destroy_event)(*event) });
         let _ = driver.within(self.context, destroy);
     }
 }
 
-/// Memory of the host that the driver has locked.
+/// Host memory that the driver has locked.
 struct Pinned {
     driver: Arc<Driver>,
     context: Context,
     start: *mut u8,
 }
 
-// SAFETY: contexts belong to no thread, and the address is only handed back.
+// SAFETY: contexts are tied to no thread, and the address is only passed back to the driver.
 unsafe impl Send for Pinned {}
 
 impl Drop for Pinned {
     fn drop(&mut self) {
         let Self { driver, start, .. } = self;
-        // SAFETY: registered, once, and still memory.
+        // SAFETY: the memory was registered once, and still exists.
         let undo = || driver.check(unsafe { (driver.unregister_host)(start.cast()) });
         if let Err(why) = driver.within(self.context, undo) {
             crate::log!(DEBUG, why, "memory could not be unlocked");
@@ -145,8 +147,8 @@ impl Drop for Pinned {
     }
 }
 
-// SAFETY: the driver tells whose an address is; a copy is over when its call returns, or the event
-// behind it in its stream has come.
+// SAFETY: the driver tells whether it owns an address. A copy is over when the call returns, or
+// when the event after it in its stream has completed.
 unsafe impl Accelerator for Cuda {
     fn kind(&self) -> MemoryKind {
         MemoryKind::Cuda
@@ -165,15 +167,15 @@ unsafe impl Accelerator for Cuda {
     }
 
     unsafe fn fetch(&self, source: *const u8, target: *mut u8, len: usize) -> Result<(), String> {
-        // `cuMemcpyDtoH` would go through the default stream, and with it through whatever is being
-        // captured. SAFETY: the caller's promise, until the copy is over, which is awaited.
+        // `cuMemcpyDtoH` would use the default stream, and so interfere with a capture in progress.
+        // SAFETY: the caller's promise; this waits until the copy is over.
         let copying = unsafe { self.start_fetch(source, target, len)? };
         copying.map_or(Ok(()), |mut copying| copying.finish())
     }
 
     unsafe fn store(&self, target: *mut u8, source: *const u8, len: usize) -> Result<(), String> {
-        // `cuMemcpyHtoD` may return before bytes that are not locked are there: the event tells
-        // when they are. SAFETY: the caller's promise, until the copy is over, which is awaited.
+        // `cuMemcpyHtoD` may return before bytes from unlocked memory have arrived; the event tells
+        // when they have. SAFETY: the caller's promise; this waits until the copy is over.
         let copying = unsafe { self.start_store(target, source, len)? };
         copying.map_or(Ok(()), |mut copying| copying.finish())
     }
@@ -205,7 +207,7 @@ unsafe impl Accelerator for Cuda {
     unsafe fn pin(&self, near: *const u8, start: *mut u8, len: usize) -> Option<Box<dyn Send>> {
         let driver = &self.driver;
         let context = driver.context_of(near).ok()?;
-        // SAFETY: as many bytes, which stay until the result is dropped, as the caller promised.
+        // SAFETY: the caller promises that the `len` bytes exist until the result is dropped.
         let lock = || driver.check(unsafe { (driver.register_host)(start.cast(), len, PORTABLE) });
         match driver.within(context, lock) {
             Ok(()) => Some(Box::new(Pinned {

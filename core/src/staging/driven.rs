@@ -1,4 +1,4 @@
-//! Data that only its driver reaches.
+//! Data that only its driver can access.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,21 +9,21 @@ use super::unsupported;
 use crate::buffer::MemoryKind;
 use crate::error::{Error, ErrorKind, Result};
 
-/// `count` items of a layout without gaps in memory that only its driver reaches.
+/// `count` items of a layout without gaps, in memory that only its driver can access.
 #[derive(Clone)]
 pub struct DrivenBuf {
-    /// Who copies from and to it.
+    /// The driver that copies from and to the memory.
     pub driver: Arc<dyn Accelerator>,
     /// Address of the first byte.
     pub ptr: *mut u8,
     /// Number of items.
     pub count: usize,
-    /// What one item is.
+    /// The layout of one item.
     pub layout: Layout,
 }
 
-// SAFETY: a description; the unsafe entries of `Device` that take it make their callers promise
-// that the memory may be used by whatever thread makes progress.
+// SAFETY: it is only a description. The unsafe methods of `Device` that take it make their callers
+// promise that any thread that makes progress may use the memory.
 unsafe impl Send for DrivenBuf {}
 
 impl std::fmt::Debug for DrivenBuf {
@@ -37,8 +37,7 @@ impl std::fmt::Debug for DrivenBuf {
 }
 
 impl DrivenBuf {
-    /// Whether the driver says that the first byte and the last one are its own. Of none it need
-    /// not.
+    /// Checks that the driver owns the first and the last byte. A buffer of no bytes passes.
     ///
     /// # Errors
     /// [`UnsupportedMemory`](ErrorKind::UnsupportedMemory) if it does not.
@@ -58,11 +57,11 @@ impl DrivenBuf {
     }
 }
 
-/// The buffer of an operation, and what its driver has said against it.
+/// The buffer of an operation, and the first error of its driver.
 #[derive(Clone, Debug)]
 pub struct Driven {
     pub(crate) buf: DrivenBuf,
-    /// Bytes of all items: in memory, and of the packed stream.
+    /// Bytes of all items, both in memory and in the packed stream.
     pub(crate) bytes: usize,
     fault: Arc<OnceLock<String>>,
 }
@@ -83,7 +82,7 @@ impl Driven {
         })
     }
 
-    /// The same memory, with nothing said against it.
+    /// The same memory, without an error.
     pub(crate) fn afresh(&self) -> Self {
         Self {
             fault: Arc::default(),
@@ -104,12 +103,12 @@ impl Driven {
         self.buf.ptr.wrapping_add(position)
     }
 
-    /// What the driver has said when it failed.
+    /// The driver's error, if it has failed.
     pub(crate) fn fault(&self) -> Option<&str> {
         self.fault.get().map(String::as_str)
     }
 
-    /// Notes an error of the driver. The first one counts.
+    /// Records an error of the driver. Only the first one is kept.
     pub(crate) fn note<R>(&self, result: std::result::Result<R, String>) -> Option<R> {
         result
             .map_err(|why| {
@@ -119,7 +118,7 @@ impl Driven {
             .ok()
     }
 
-    /// Copies bytes to the host; `None` if the driver fails, which is noted.
+    /// Copies bytes to the host; `None` if the driver fails, which is recorded.
     ///
     /// # Safety
     /// As for [`Accelerator::fetch`].
@@ -132,11 +131,11 @@ impl Driven {
         self.note(unsafe { self.driver().fetch(self.at(position), target, len) })
     }
 
-    /// Copies a part of the packed stream to the host. If the driver fails that is noted, and zeros
-    /// are there.
+    /// Copies part of the packed stream to the host. If the driver fails, the error is recorded and
+    /// the target is filled with zeros.
     ///
     /// # Safety
-    /// As for `Data::read`, but for what the processor can do.
+    /// As for `Data::read`, except that the processor need not be able to access the source.
     pub(crate) unsafe fn read(&self, position: usize, target: *mut u8, len: usize, rep: MsgRep) {
         debug_assert!(position + len <= self.bytes);
         if len == 0 {
@@ -169,10 +168,10 @@ impl Driven {
         }
     }
 
-    /// Copies a part of a packed stream from the host. If the driver fails that is noted.
+    /// Copies part of a packed stream from the host. If the driver fails, the error is recorded.
     ///
     /// # Safety
-    /// As for `Data::write`, but for what the processor can do.
+    /// As for `Data::write`, except that the processor need not be able to access the target.
     pub(crate) unsafe fn write(&self, position: usize, source: *const u8, len: usize, rep: MsgRep) {
         debug_assert!(position + len <= self.bytes);
         if len == 0 {
@@ -186,7 +185,8 @@ impl Driven {
                     .around(position, len)
                     .and_then(|(first, count, mut items)| {
                         let layout = &self.buf.layout;
-                        // Of items that come in two pieces the other part is there.
+                        // If an item arrives in two parts, this fetches the part that is there
+                        // already.
                         self.driver()
                             .fetch(self.at(first), items.as_mut_ptr(), items.len())?;
                         layout.unpack_range(
@@ -205,8 +205,8 @@ impl Driven {
         let _ = self.note(stored);
     }
 
-    /// Memory of the host for the items in which a range lies: where they begin, and how many they
-    /// are.
+    /// Host memory for the items that contain a range, with the position of the first and their
+    /// number.
     fn around(
         &self,
         position: usize,

@@ -1,4 +1,4 @@
-//! A device for machines without one: its memory faults when the processor touches it.
+//! An accelerator for machines without one. Its memory faults when the processor accesses it.
 
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::accelerator::{Accelerator, Copying};
 use crate::buffer::MemoryKind;
 
-/// Addresses that nobody may touch, and what the device has there: for tests of messages from and
-/// to memory of devices.
+/// An accelerator for tests: addresses that must not be accessed, and the bytes that are there as
+/// far as the accelerator is concerned.
 ///
 /// ```
 /// use portolan_core::staging::{Accelerator, Fake, Staging};
@@ -30,20 +30,20 @@ pub struct Fake {
 struct Inner {
     start: *mut u8,
     len: usize,
-    /// `None`: what the device has is at its addresses.
+    /// The bytes; `None` if they are really at the addresses.
     bytes: Mutex<Option<Vec<u8>>>,
-    /// How often a copy is asked about before it is made.
+    /// Number of times that a copy must be asked about before it is made.
     delay: AtomicUsize,
-    /// Copies under way.
+    /// Number of copies under way.
     moving: AtomicUsize,
     most_moving: AtomicUsize,
     copies: AtomicUsize,
     pinned: AtomicUsize,
-    /// Copies before one fails.
+    /// Number of copies that still succeed before all fail.
     good: AtomicUsize,
 }
 
-// SAFETY: the addresses are numbers; what they stand for is behind the lock.
+// SAFETY: the addresses are only numbers; the bytes are behind the lock.
 unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
@@ -55,17 +55,17 @@ impl std::fmt::Debug for Fake {
 }
 
 impl Fake {
-    /// A device with zeros.
+    /// An accelerator whose memory is zeroed.
     ///
     /// # Panics
-    /// If the addresses cannot be had.
+    /// If the address range cannot be mapped.
     #[must_use]
     pub fn new(len: usize) -> Arc<Self> {
         Self::made(len, libc::PROT_NONE)
     }
 
-    /// A device with zeros whose memory a network reads and writes by itself: memory of the host,
-    /// in truth, which is its [`kind`](Accelerator::kind).
+    /// An accelerator, with zeroed memory that a network can read and write by itself. In truth it
+    /// is host memory, and that is its [`kind`](Accelerator::kind).
     ///
     /// ```
     /// use portolan_core::MemoryKind;
@@ -114,54 +114,54 @@ impl Fake {
         (self.inner.start.expose_provenance() + offset) as u64
     }
 
-    /// Puts bytes there.
+    /// Writes bytes at an offset.
     ///
     /// # Panics
-    /// If the device has fewer.
+    /// If they go beyond the end of the memory.
     pub fn write(&self, at: usize, bytes: &[u8]) {
         self.inner
             .with(|all| all[at..at + bytes.len()].copy_from_slice(bytes));
     }
 
-    /// Bytes that are there.
+    /// Reads bytes at an offset.
     ///
     /// # Panics
-    /// If the device has fewer.
+    /// If they go beyond the end of the memory.
     #[must_use]
     pub fn read(&self, at: usize, len: usize) -> Vec<u8> {
         self.inner.with(|all| all[at..at + len].to_vec())
     }
 
-    /// From now on copies that are started are made when somebody has asked for their end so often,
-    /// or waits for it; 0: at once.
+    /// Delays copies that are started from now on: each is made once it has been asked about
+    /// `questions` times, or when it is waited for. 0 means immediately.
     pub fn delay_copies(&self, questions: usize) {
         self.inner.delay.store(questions, Ordering::Relaxed);
     }
 
-    /// After so many more copies, which are made, all fail.
+    /// Makes all copies fail after `copies` more, which succeed.
     pub fn fail_after(&self, copies: usize) {
         self.inner.good.store(copies, Ordering::Relaxed);
     }
 
-    /// Copies that were made or refused.
+    /// Number of copies that were made or that failed.
     #[must_use]
     pub fn copies(&self) -> usize {
         self.inner.copies.load(Ordering::Relaxed)
     }
 
-    /// Copies that have been started and are not over.
+    /// Number of copies that have been started and are not over.
     #[must_use]
     pub fn moving(&self) -> usize {
         self.inner.moving.load(Ordering::Relaxed)
     }
 
-    /// The most copies that were ever under way at once.
+    /// The highest number of copies ever under way at once.
     #[must_use]
     pub fn most_moving(&self) -> usize {
         self.inner.most_moving.load(Ordering::Relaxed)
     }
 
-    /// Pieces of the host's memory that are prepared for copies.
+    /// Number of ranges of host memory that are prepared for copies.
     #[must_use]
     pub fn pinned(&self) -> usize {
         self.inner.pinned.load(Ordering::Relaxed)
@@ -173,8 +173,8 @@ impl Inner {
         let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *bytes {
             Some(bytes) => body(bytes),
-            // SAFETY: the mapping of `made`, which can be read and written; whoever lets a network
-            // use it does not look at it meanwhile.
+            // SAFETY: the mapping of `made`, which is readable and writable. A test does not access
+            // it while a network uses it.
             None => body(unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }),
         }
     }
@@ -184,7 +184,7 @@ impl Inner {
         bytes.is_none()
     }
 
-    /// Where an address is, if `len` bytes from there are the device's.
+    /// The offset of an address, if the `len` bytes from there on belong to this accelerator.
     fn place(&self, address: *const u8, len: usize) -> Result<usize, String> {
         let at = (address as usize).checked_sub(self.start as usize);
         at.filter(|at| at.checked_add(len).is_some_and(|end| end <= self.len))
@@ -211,7 +211,7 @@ impl Inner {
         }
         self.with(|all| {
             let there = &mut all[at..at + len];
-            // SAFETY: the caller's promise; the device has as many.
+            // SAFETY: the caller's promise; the accelerator has `len` bytes there.
             unsafe {
                 if to_host {
                     ptr::copy_nonoverlapping(there.as_ptr(), host, len);
@@ -231,21 +231,21 @@ impl Drop for Inner {
     }
 }
 
-/// A copy that is made when it has been asked about often enough.
+/// A copy that is made once it has been asked about often enough.
 struct Slow {
     inner: Arc<Inner>,
     device: *const u8,
     host: *mut u8,
     len: usize,
     to_host: bool,
-    /// Questions left; `None` if it has been made.
+    /// Questions left before the copy is made; `None` if it has been made.
     left: Option<usize>,
 }
 
-// SAFETY: addresses that whoever started the copy leaves to it.
+// SAFETY: the caller that started the copy leaves both addresses to it.
 unsafe impl Send for Slow {}
 
-// SAFETY: the copy is made in the call that says that it is over.
+// SAFETY: the copy is made in the call that reports that it is over.
 unsafe impl Copying for Slow {
     fn is_over(&mut self) -> Result<bool, String> {
         match self.left {
@@ -262,7 +262,7 @@ unsafe impl Copying for Slow {
             return Ok(());
         }
         self.inner.moving.fetch_sub(1, Ordering::Relaxed);
-        // SAFETY: whoever started the copy leaves the memory to it until it is over.
+        // SAFETY: the caller that started the copy leaves the memory to it until it is over.
         unsafe {
             self.inner
                 .copy(self.device, self.host, self.len, self.to_host)
@@ -300,7 +300,7 @@ impl Fake {
     }
 }
 
-/// A piece of the host's memory that is prepared, or rather counted.
+/// A range of host memory that is prepared; it is merely counted.
 struct Pin(Arc<Inner>);
 
 impl Drop for Pin {
@@ -309,8 +309,8 @@ impl Drop for Pin {
     }
 }
 
-// SAFETY: its memory is the host's, of which it knows its own; copies are over when they return, or
-// when `Slow` says so.
+// SAFETY: its memory is the host's, and it knows its own addresses. Copies are over when they
+// return, or when `Slow` says so.
 unsafe impl Accelerator for Fake {
     fn kind(&self) -> MemoryKind {
         match self.inner.is_reachable() {

@@ -1,15 +1,15 @@
-//! Messages from and to memory that the processor cannot load and store: a GPU's.
+//! Messages from and to memory that the processor cannot load and store, such as a GPU's.
 //!
-//! An [`Accelerator`] is the driver of one kind of such memory: it knows its own addresses and
-//! copies between them and the host. [`Staging`] sends and receives with its help, over any
+//! An [`Accelerator`] is the driver of one kind of such memory. It recognises its own addresses and
+//! copies between them and the host. [`Staging`] uses drivers to send and receive, over any
 //! [`Device`].
 //!
-//! Where the device has [`Caps::DRIVEN`], long messages are its own affair: it lets the network
-//! have such memory where the network can, and elsewhere copies a few chunks in each direction
-//! through memory of the host that the driver has locked, one while the transport moves another.
-//! What is short, and everything over other devices, is copied as a whole: what is sent before it
-//! leaves, what is received when it is complete, inside progress. Calls without a driver are
-//! refused ([`UnsupportedMemory`](ErrorKind::UnsupportedMemory)).
+//! A device with [`Caps::DRIVEN`] handles long messages itself. If the network can reach such
+//! memory, the device lets it. If not, the device copies through a few chunks of host memory in
+//! each direction, which the driver has locked; one chunk is copied while the transport moves
+//! another. Short messages, and all messages over other devices, are copied as a whole: a send
+//! before it leaves, a receive when it is complete, inside progress. Calls for memory without a
+//! driver are refused ([`UnsupportedMemory`](ErrorKind::UnsupportedMemory)).
 //!
 //! ```
 //! use portolan_core::MemoryKind;
@@ -47,7 +47,7 @@ use crate::matching::Pattern;
 use crate::request::Request;
 use crate::status::Status;
 
-/// Sends and receives from and to memory of any kind whose driver is there.
+/// Sends and receives from and to memory of every kind that there is a driver for.
 #[derive(Clone, Default)]
 pub struct Staging {
     drivers: Vec<Arc<dyn Accelerator>>,
@@ -61,29 +61,29 @@ impl std::fmt::Debug for Staging {
 }
 
 impl Staging {
-    /// With these drivers.
+    /// Uses these drivers.
     #[must_use]
     pub fn new(drivers: Vec<Arc<dyn Accelerator>>) -> Self {
         Self { drivers }
     }
 
-    /// With the drivers of the devices that this machine has. Libraries of drivers are opened at
-    /// run time; without them there is only the host's memory.
+    /// Uses the drivers of the accelerators in this machine. The drivers' libraries are opened at
+    /// run time; without them, all memory is the host's.
     #[must_use]
     pub fn detected() -> Self {
         let cuda = Cuda::open().map(|cuda| Arc::new(cuda) as Arc<dyn Accelerator>);
         Self::new(cuda.into_iter().collect())
     }
 
-    /// In what kind of memory an address is: the host's, if no driver says that it is its own, or
-    /// the processor [reaches it as well](Accelerator::is_shared).
+    /// The kind of memory that an address is in. It is the host's if no driver claims the address,
+    /// or if the processor [can access it as well](Accelerator::is_shared).
     #[must_use]
     pub fn kind_of(&self, address: *const u8) -> MemoryKind {
         self.driver_of(address)
             .map_or(MemoryKind::Host, |driver| driver.kind())
     }
 
-    /// In what kind of memory an address is, and of which device.
+    /// The kind of memory that an address is in, and the number of its accelerator.
     #[must_use]
     pub fn place_of(&self, address: *const u8) -> (MemoryKind, i32) {
         self.driver_of(address)
@@ -104,11 +104,11 @@ impl Staging {
         self.drivers.is_empty()
     }
 
-    /// Starts a send from memory of the kind that `buf` names.
+    /// Starts a send from memory of the kind `buf.memory`.
     ///
     /// # Errors
     /// [`UnsupportedMemory`](ErrorKind::UnsupportedMemory) if there is no driver, the driver fails,
-    /// the layout has gaps, or the mode is buffered; else those of
+    /// the layout has gaps, or the mode is buffered; otherwise those of
     /// [`isend_datatype_unchecked`](Device::isend_datatype_unchecked).
     ///
     /// # Safety
@@ -140,8 +140,8 @@ impl Staging {
         unsafe { self.isend_copied(device, args, buf) }
     }
 
-    /// The same by a copy of all of it, which is made at once: the memory is the caller's again
-    /// when this returns.
+    /// Like [`isend`](Self::isend), but copies the whole buffer at once. The memory belongs to the
+    /// caller again when this returns.
     ///
     /// # Errors
     /// As [`isend`](Self::isend).
@@ -155,23 +155,24 @@ impl Staging {
         buf: TypedBuf<'_>,
     ) -> Result<Request> {
         let (driver, len) = (self.driver(buf.memory)?, contiguous(&buf)?);
-        // SAFETY: the caller vouches for as many bytes of that memory.
+        // SAFETY: the caller vouches for `len` bytes of that memory.
         let mut host = unsafe { fetched(&**driver, buf.ptr, len)? };
         let staged = TypedBuf {
             ptr: host.as_mut_ptr(),
             memory: MemoryKind::Host,
             ..buf
         };
-        // SAFETY: the host's copy is attached to the request, which keeps it until it is over.
+        // SAFETY: the host copy is attached to the request, which keeps it until the operation is
+        // over.
         let request = unsafe { device.isend_datatype_unchecked(args, staged)? };
         keep(device, request, host)
     }
 
-    /// Starts a receive into memory of the kind that `buf` names.
+    /// Starts a receive into memory of the kind `buf.memory`.
     ///
     /// # Errors
-    /// As [`isend`](Self::isend). If the driver fails when the message is here, the receive ends
-    /// with [`UnsupportedMemory`](ErrorKind::UnsupportedMemory).
+    /// As [`isend`](Self::isend). If the driver fails after the message has arrived, the receive
+    /// ends with [`UnsupportedMemory`](ErrorKind::UnsupportedMemory).
     ///
     /// # Safety
     /// As for [`irecv_datatype_unchecked`](Device::irecv_datatype_unchecked), with memory of that
@@ -197,7 +198,8 @@ impl Staging {
             memory: MemoryKind::Host,
             ..buf
         };
-        // SAFETY: the host's copy is attached to the request, which keeps it until it is over.
+        // SAFETY: the host copy is attached to the request, which keeps it until the operation is
+        // over.
         let request = unsafe { device.irecv_datatype_unchecked(from, staged)? };
         back.attach(device, request)
     }
@@ -219,18 +221,18 @@ impl Staging {
     }
 }
 
-/// What a receive, or a get, does when it is over: copies from the host to where the data is
-/// wanted.
+/// Copies the data of a completed receive or get from the host to its destination.
 struct Back {
     driver: Arc<dyn Accelerator>,
     target: *mut u8,
     host: Vec<u8>,
-    /// The status does not count the bytes: all of them are there unless there is an error.
+    /// Set for operations whose status does not count bytes: without an error, all of them are
+    /// there.
     all: bool,
 }
 
-// SAFETY: the target is memory that the caller of the unsafe entries leaves to the operation until
-// it is over, whatever thread makes progress.
+// SAFETY: the caller of the unsafe routine leaves the target to the operation until it is over,
+// whichever thread makes progress.
 unsafe impl Send for Back {}
 
 impl Back {
@@ -245,7 +247,7 @@ impl Back {
 
     fn attach<D: Device>(self, device: &D, request: Request) -> Result<Request> {
         if request.is_null() {
-            // It was over at once: there is no slot to attach to.
+            // The operation was over at once, so there is no slot to attach to.
             let status = self.finish(Status::EMPTY);
             return match status.error {
                 None => Ok(request),
@@ -275,8 +277,8 @@ impl Back {
         if !arrived || len == 0 {
             return status;
         }
-        // SAFETY: the target is the operation's until it is over, and has as many bytes as the
-        // host's copy.
+        // SAFETY: the target belongs to the operation until it is over, and has at least `len`
+        // bytes.
         match unsafe { self.driver.store(self.target, self.host.as_ptr(), len) } {
             Ok(()) => status,
             Err(why) => {
@@ -307,7 +309,7 @@ fn keep<D: Device>(device: &D, request: Request, host: Vec<u8>) -> Result<Reques
 unsafe fn fetched(driver: &dyn Accelerator, source: *const u8, len: usize) -> Result<Vec<u8>> {
     let mut host = zeroed(len)?;
     if len > 0 {
-        // SAFETY: the caller's promise; the copy has as many bytes.
+        // SAFETY: the caller's promise; the host copy has `len` bytes.
         let result = unsafe { driver.fetch(source, host.as_mut_ptr(), len) };
         result.map_err(|why| {
             let what = format!(
@@ -340,7 +342,7 @@ fn driven(driver: &Arc<dyn Accelerator>, buf: &TypedBuf<'_>) -> DrivenBuf {
     }
 }
 
-/// Bytes of a buffer without gaps.
+/// Bytes of a buffer, which must not have gaps.
 fn contiguous(buf: &TypedBuf<'_>) -> Result<usize> {
     let size = buf.layout.size().checked_mul(buf.count);
     match size.filter(|_| buf.layout.is_contiguous()) {
@@ -349,7 +351,7 @@ fn contiguous(buf: &TypedBuf<'_>) -> Result<usize> {
     }
 }
 
-/// The error of a device for memory that is not the host's.
+/// The error for memory that is not the host's and cannot be used.
 pub(crate) fn unsupported(memory: MemoryKind, what: &str) -> Error {
     let what = format!("{what} cannot be served: the buffer is in memory of kind {memory:?}");
     Error::new(ErrorKind::UnsupportedMemory, what).remedy(

@@ -1,4 +1,4 @@
-//! Regions, puts and gets.
+//! Regions, puts and gets with accelerator memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use crate::device::{Caps, Device, ProcId, Region, RegionKey};
 use crate::error::{ErrorKind, Result};
 use crate::request::Request;
 
-/// Bytes of the pieces in which long operations go.
+/// Bytes per piece of a long operation.
 const PIECE: usize = 1 << 20;
-/// Pieces under way at most.
+/// Most pieces under way at once.
 const UNDER_WAY: usize = 3;
 
 impl Staging {
-    /// Lets peers reach memory of this kind: [`register_region`](Device::register_region), or
+    /// Lets peers access memory of any kind, by [`register_region`](Device::register_region) or
     /// [`register_driven`](Device::register_driven).
     ///
     /// # Errors
-    /// [`UnsupportedMemory`](ErrorKind::UnsupportedMemory) if there is no driver, or the device has
-    /// no such regions.
+    /// [`UnsupportedMemory`](ErrorKind::UnsupportedMemory) if there is no driver, or the device
+    /// does not support such regions.
     ///
     /// # Safety
     /// As for [`register_region`](Device::register_region), with memory of that kind.
@@ -35,12 +35,12 @@ impl Staging {
         unsafe { device.register_driven(self.bytes(memory)?) }
     }
 
-    /// Writes bytes of memory of this kind to a peer's region, and returns when they are there.
-    /// Long ones go in pieces: where they are copied through the host, one is while another is
-    /// under way.
+    /// Writes bytes from memory of any kind to a peer's region, and returns when they are there.
+    /// Long operations go in pieces. Where they are copied through the host, one piece is copied
+    /// while another is under way.
     ///
     /// # Errors
-    /// As [`put`](Self::put). A part of the bytes may be there.
+    /// As [`put`](Self::put). Some of the bytes may have been written.
     ///
     /// # Safety
     /// As for [`put`](Self::put), until this returns.
@@ -60,8 +60,8 @@ impl Staging {
         device.flush(peer)
     }
 
-    /// Reads bytes of a peer's region into memory of this kind, and returns when they are there:
-    /// [`put_all`](Self::put_all).
+    /// Reads bytes of a peer's region into memory of any kind, and returns when they are there, in
+    /// pieces like [`put_all`](Self::put_all).
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -83,7 +83,7 @@ impl Staging {
         in_pieces(device, target, get)
     }
 
-    /// Starts to write bytes of memory of this kind to a peer's region.
+    /// Starts to write bytes from memory of any kind to a peer's region.
     ///
     /// # Errors
     /// As [`isend`](Self::isend), and those of [`put`](Device::put).
@@ -110,14 +110,15 @@ impl Staging {
                 return put;
             }
         }
-        // SAFETY: the caller vouches for as many bytes of that memory.
+        // SAFETY: the caller vouches for `len` bytes of that memory.
         let host = unsafe { fetched(&**self.driver(source.memory)?, ptr, len)? };
-        // SAFETY: the host's copy is attached to the request, which keeps it until it is over.
+        // SAFETY: the host copy is attached to the request, which keeps it until the operation is
+        // over.
         let request = unsafe { device.put(peer, key, offset, host.as_ptr(), len)? };
         keep(device, request, host)
     }
 
-    /// Starts to read bytes of a peer's region into memory of this kind.
+    /// Starts to read bytes of a peer's region into memory of any kind.
     ///
     /// # Errors
     /// As [`irecv`](Self::irecv), and those of [`get`](Device::get).
@@ -146,7 +147,8 @@ impl Staging {
         }
         let mut back = Back::new(self.driver(target.memory)?, ptr, len)?;
         back.all = true;
-        // SAFETY: the host's copy is attached to the request, which keeps it until it is over.
+        // SAFETY: the host copy is attached to the request, which keeps it until the operation is
+        // over.
         let request = unsafe { device.get(peer, key, offset, back.host.as_mut_ptr(), len)? };
         back.attach(device, request)
     }
@@ -161,20 +163,20 @@ impl Staging {
     }
 }
 
-/// Whether the device says that it does not do this without a copy.
+/// Whether the device reports that it needs a copy through the host for this.
 fn needs_copy(started: &Result<Request>) -> bool {
     let kind = started.as_ref().err().map(crate::Error::kind);
     kind == Some(ErrorKind::UnsupportedMemory)
 }
 
-/// Does something with each piece of a buffer, a few at a time. Nothing is under way when this
-/// returns.
+/// Runs an operation on each piece of a buffer, a few at a time. When this returns, none is under
+/// way.
 fn in_pieces<D: Device>(
     device: &D,
     buf: &ContigBuf,
     start: impl Fn(u64, &ContigBuf) -> Result<Request>,
 ) -> Result<()> {
-    // Whether the end is inside of the region, before anything is changed.
+    // Checks that the end is inside of the region before anything is changed.
     let end = ContigBuf {
         ptr: buf.ptr,
         len: 0,

@@ -1,4 +1,4 @@
-//! Messages from and to a device whose memory faults when the host touches it.
+//! Messages from and to an accelerator whose memory faults when the host accesses it.
 
 mod long;
 mod one_sided;
@@ -89,7 +89,7 @@ fn device_to_device_without_the_host_touching_it() {
         let sent = bytes(len, step + 1);
         bench.fake.write(0, &sent);
         let (there, here) = (bench.fake.at(0), bench.fake.at(HALF));
-        // SAFETY: both halves of the pages stay until the requests are over.
+        // SAFETY: both halves of the pages exist until the requests are over.
         let (receive, send) = unsafe {
             let receive = bench
                 .staging
@@ -119,7 +119,7 @@ fn put_and_get_between_a_device_and_a_region() {
         ..ContigBuf::from_bytes(&[])
     };
     let (staging, to) = (&bench.staging, ProcId::new(1));
-    // SAFETY: the pages stay until the requests are over.
+    // SAFETY: the pages exist until the requests are over.
     unsafe {
         let put = staging.put(&bench.ranks[0], to, &region.key, 0, &device_memory(0));
         bench.over(0, put.unwrap()).unwrap();
@@ -127,7 +127,7 @@ fn put_and_get_between_a_device_and_a_region() {
         bench.over(0, get.unwrap()).unwrap();
     }
     assert!(bench.fake.read(HALF, HALF) == data);
-    // SAFETY: nobody uses it any more.
+    // SAFETY: the region is no longer used.
     unsafe { bench.ranks[1].free_region(region) }.unwrap();
 }
 
@@ -136,7 +136,7 @@ fn what_did_not_arrive_is_not_stored() {
     let bench = Bench::new();
     let byte = Layout::primitive(Primitive::U8);
     bench.fake.write(0, &[9; 64]);
-    // SAFETY: the pages stay until the request is over.
+    // SAFETY: the pages exist until the request is over.
     let receive = unsafe {
         bench
             .staging
@@ -148,7 +148,7 @@ fn what_did_not_arrive_is_not_stored() {
     assert!(bench.over(1, receive).unwrap().cancelled);
     assert_eq!(bench.fake.copies(), before);
 
-    // Truncated: what fits is there.
+    // Truncated: the part that fits is there.
     // SAFETY: as above.
     let receive = unsafe {
         bench
@@ -173,7 +173,7 @@ fn memory_that_cannot_be_served_is_refused() {
         let error = outcome.expect_err("it cannot be served");
         assert_eq!(error.kind(), ErrorKind::UnsupportedMemory, "{error}");
     };
-    // SAFETY: nothing starts; what would have, would have faulted.
+    // SAFETY: none of these starts an operation; one that did would fault.
     unsafe {
         refused(rank.isend_datatype_unchecked(&args(), buf(start, 8, &byte)));
         refused(rank.irecv_datatype_unchecked(&from(), buf(start, 8, &byte)));
@@ -188,7 +188,7 @@ fn memory_that_cannot_be_served_is_refused() {
                 .staging
                 .isend(rank, &args().mode(SendMode::Buffered), buf(start, 8, &byte)),
         );
-        // The driver fails: an address of the host, said to be the device's.
+        // The driver fails: a host address, claimed to be the accelerator's.
         let mut host = [0_u8; 8];
         refused(
             bench

@@ -1,5 +1,4 @@
-//! The functions of CUDA's driver, and what it has to be asked before each: contexts, streams,
-//! captures.
+//! The functions of CUDA's driver, and the context, stream and capture mode that calls need.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -24,12 +23,12 @@ const DEVICE: c_uint = 2;
 pub(super) const NOT_READY: Code = 600;
 /// `CU_EVENT_DISABLE_TIMING`.
 pub(super) const WITHOUT_TIMES: c_uint = 2;
-/// `CU_MEMHOSTREGISTER_PORTABLE`: for all contexts.
+/// `CU_MEMHOSTREGISTER_PORTABLE`: locked for all contexts.
 pub(super) const PORTABLE: c_uint = 1;
-/// `CU_STREAM_DEFAULT`: what the program has in its default stream comes before what is put into
-/// such a stream later.
+/// `CU_STREAM_DEFAULT`: work in such a stream starts only after earlier work in the program's
+/// default stream.
 const ORDERED: c_uint = 0;
-/// `CU_STREAM_CAPTURE_MODE_RELAXED`: calls concern no capture of another stream.
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`: this thread's calls do not affect captures in other streams.
 const RELAXED: c_int = 2;
 
 type Init = unsafe extern "C" fn(c_uint) -> Code;
@@ -51,7 +50,7 @@ type RegisterHost = unsafe extern "C" fn(*mut c_void, usize, c_uint) -> Code;
 type UnregisterHost = unsafe extern "C" fn(*mut c_void) -> Code;
 type ErrorName = unsafe extern "C" fn(Code, *mut *const c_char) -> Code;
 
-/// The library's functions, and what has been made with them.
+/// The library's functions, and the objects made with them.
 pub(super) struct Driver {
     pointer_attribute: PointerAttribute,
     push_context: PushContext,
@@ -59,7 +58,7 @@ pub(super) struct Driver {
     get_device: GetDevice,
     retain_context: RetainContext,
     release_context: ReleaseContext,
-    /// Not in libraries before CUDA 10.1, which have no captures that could be disturbed.
+    /// Missing from libraries before CUDA 10.1, which have no captures that calls could disturb.
     exchange_mode: Option<ExchangeMode>,
     create_stream: CreateStream,
     destroy_stream: OfStream,
@@ -77,36 +76,37 @@ pub(super) struct Driver {
     made: Mutex<Made>,
 }
 
-/// What the driver has been asked to make, or to keep, until the end.
+/// Objects that the driver has made or retained until it is dropped.
 #[derive(Default)]
 struct Made {
-    /// Contexts of devices, for memory that belongs to none.
+    /// Primary contexts by accelerator, for memory that belongs to no context.
     contexts: BTreeMap<c_int, Context>,
-    /// One stream for each context: nobody else captures what is put there.
+    /// One stream for each context. The program never captures it.
     streams: BTreeMap<Context, Stream>,
 }
 
-// SAFETY: contexts and streams belong to no thread.
+// SAFETY: contexts and streams are tied to no thread.
 unsafe impl Send for Made {}
 
 impl Driver {
-    /// Opens the library; `None` if there is none, or no device.
+    /// Opens the library; `None` if there is no library or no accelerator.
     pub(super) fn open() -> Option<Self> {
         let flags = libc::RTLD_NOW | libc::RTLD_LOCAL;
-        // SAFETY: a name that ends with a zero; the library's initialisers are the driver's.
+        // SAFETY: the name ends with a zero. The library's initialisers are the driver's own.
         let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), flags) };
         if library.is_null() {
             return None;
         }
         let symbol = |name: &CStr| {
-            // SAFETY: an open library, a name that ends with a zero.
+            // SAFETY: the library is open, and the name ends with a zero.
             let symbol = unsafe { libc::dlsym(library, name.as_ptr()) };
             (!symbol.is_null()).then_some(symbol)
         };
         macro_rules! function {
             ($name:literal: $type:ty) => {
                 symbol($name).map(|symbol| {
-                    // SAFETY: the function of this name has this type since it is there (cuda.h).
+                    // SAFETY: the function of this name has had this type ever since it exists
+                    // (cuda.h).
                     unsafe { std::mem::transmute::<*mut c_void, $type>(symbol) }
                 })
             };
@@ -136,36 +136,36 @@ impl Driver {
             error_name: function!(c"cuGetErrorName": ErrorName)?,
             made: Mutex::default(),
         };
-        // SAFETY: no flags are defined. Without a device this fails.
+        // SAFETY: no flags are defined. Fails if there is no accelerator.
         (unsafe { init(0) } == 0).then_some(driver)
     }
 
-    /// Whether an address is in memory of a device.
+    /// Whether an address is in accelerator memory.
     pub(super) fn owns(&self, address: *const u8) -> bool {
         self.number(MEMORY_TYPE, address) == Some(DEVICE)
     }
 
-    /// Whether an address is in memory that moves to whoever uses it (`cuMemAllocManaged`), a
-    /// device or the processor. It counts as a device's.
+    /// Whether an address is in managed memory (`cuMemAllocManaged`), which moves to the
+    /// accelerator or the processor that uses it. [`owns`](Self::owns) is true for it as well.
     pub(super) fn is_managed(&self, address: *const u8) -> bool {
         self.number(IS_MANAGED, address).is_some_and(|is| is != 0)
     }
 
-    /// An attribute that is a number; `None` of an address that the driver does not know.
+    /// The value of a numeric attribute; `None` if the driver does not know the address.
     fn number(&self, attribute: c_int, address: *const u8) -> Option<c_uint> {
         let mut number: c_uint = 0;
-        // SAFETY: room for what the attribute is. Addresses that the driver does not know are an
-        // error.
+        // SAFETY: there is room for the attribute's value. For an address that the driver does not
+        // know, it returns an error.
         let code = unsafe {
             (self.pointer_attribute)((&raw mut number).cast(), attribute, address as Address)
         };
         (code == 0).then_some(number)
     }
 
-    /// The number of the device to which an address belongs.
+    /// The number of the accelerator to which an address belongs.
     pub(super) fn ordinal_of(&self, address: *const u8) -> Result<c_int, String> {
         let mut ordinal: c_int = 0;
-        // SAFETY: room for what the attribute is.
+        // SAFETY: there is room for the attribute's value.
         let code = unsafe {
             (self.pointer_attribute)(
                 (&raw mut ordinal).cast(),
@@ -176,12 +176,12 @@ impl Driver {
         self.check(code).map(|()| ordinal)
     }
 
-    /// A context in which the memory at an address can be copied: its own, or the primary one of
-    /// its device, if it belongs to none. That is so where the device was not asked by a context:
-    /// out of pools (`cuMemAllocAsync`), or by addresses that are mapped (`cuMemMap`).
+    /// A context in which the memory at an address can be copied: its own context, or the primary
+    /// context of its accelerator if it has none. Memory has no context if it was not allocated
+    /// through one: from a pool (`cuMemAllocAsync`), or by mapping addresses (`cuMemMap`).
     pub(super) fn context_of(&self, address: *const u8) -> Result<Context, String> {
         let mut context: Context = std::ptr::null_mut();
-        // SAFETY: room for what the attribute is. Any address may be asked about.
+        // SAFETY: there is room for the attribute's value, and any address may be asked about.
         let code = unsafe {
             (self.pointer_attribute)((&raw mut context).cast(), CONTEXT, address as Address)
         };
@@ -194,40 +194,40 @@ impl Driver {
             return Ok(context);
         }
         let mut device = 0;
-        // SAFETY: room for a device's handle.
+        // SAFETY: there is room for a device handle.
         self.check(unsafe { (self.get_device)(&raw mut device, ordinal) })?;
-        // SAFETY: as above; released when the driver goes.
+        // SAFETY: as above; released when the driver is dropped.
         self.check(unsafe { (self.retain_context)(&raw mut context, device) })?;
         made.contexts.insert(ordinal, context);
         Ok(context)
     }
 
-    /// The stream for copies of a context, which is current.
+    /// The stream for copies in a context, which must be current.
     pub(super) fn stream_of(&self, context: Context) -> Result<Stream, String> {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(&stream) = made.streams.get(&context) {
             return Ok(stream);
         }
         let mut stream: Stream = std::ptr::null_mut();
-        // SAFETY: room for a stream, in a current context.
+        // SAFETY: there is room for a stream, and a context is current.
         self.check(unsafe { (self.create_stream)(&raw mut stream, ORDERED) })?;
         made.streams.insert(context, stream);
         Ok(stream)
     }
 
-    /// Does something in a context, whatever other streams are being captured meanwhile: unless a
-    /// thread says that its calls have nothing to do with captures, those of its neighbours make
-    /// them fail.
+    /// Runs `what` in a context, without disturbing captures in other streams. Unless a thread
+    /// declares that its calls have nothing to do with captures, some calls fail while another
+    /// thread is capturing.
     pub(super) fn within<R>(
         &self,
         context: Context,
         what: impl FnOnce() -> Result<R, String>,
     ) -> Result<R, String> {
-        // SAFETY: a context in which there is memory, or was: the driver checks it.
+        // SAFETY: a context that has or had memory; the driver checks it.
         self.check(unsafe { (self.push_context)(context) })?;
         let mut mode = RELAXED;
         let exchange = |mode: &mut c_int| match self.exchange_mode {
-            // SAFETY: room for a mode, which comes back as it was.
+            // SAFETY: there is room for a mode; the second call restores the old one.
             Some(exchange) => unsafe { exchange(mode) == 0 },
             None => false,
         };
@@ -237,23 +237,23 @@ impl Driver {
             exchange(&mut mode);
         }
         let mut popped: Context = std::ptr::null_mut();
-        // SAFETY: the one that was pushed.
+        // SAFETY: pops the context that was pushed.
         let _ = unsafe { (self.pop_context)(&raw mut popped) };
         result
     }
 
-    /// The driver's name for what it says, if that is an error.
+    /// An error with the driver's name for it, unless `code` is a success.
     pub(super) fn check(&self, code: Code) -> Result<(), String> {
         if code == 0 {
             return Ok(());
         }
         let mut name: *const c_char = std::ptr::null();
-        // SAFETY: room for a pointer to a constant of the library.
+        // SAFETY: there is room for a pointer to a constant of the library.
         let known = unsafe { (self.error_name)(code, &raw mut name) } == 0 && !name.is_null();
         if !known {
             return Err(format!("error {code} of CUDA"));
         }
-        // SAFETY: the driver's strings end with a zero and live as long as it.
+        // SAFETY: the driver's strings end with a zero and live as long as the library.
         Err(unsafe { CStr::from_ptr(name) }
             .to_string_lossy()
             .into_owned())
@@ -264,14 +264,13 @@ impl Drop for Driver {
     fn drop(&mut self) {
         let made = std::mem::take(self.made.get_mut().unwrap_or_else(PoisonError::into_inner));
         for (context, stream) in made.streams {
-            // SAFETY: made for this context; what was put there is over, or is never asked about
-            // again.
+            // SAFETY: made for this context. Work in it is over, or is never asked about again.
             let destroy = || self.check(unsafe { (self.destroy_stream)(stream) });
             let _ = self.within(context, destroy);
         }
         for ordinal in made.contexts.into_keys() {
             let mut device = 0;
-            // SAFETY: retained once for this device.
+            // SAFETY: retained once for this accelerator.
             unsafe {
                 if (self.get_device)(&raw mut device, ordinal) == 0 {
                     let _ = (self.release_context)(device);

@@ -1,4 +1,4 @@
-//! Long messages, which go through chunks.
+//! Long messages, which pass through chunks.
 
 use portolan_datatype::MsgRep;
 
@@ -8,10 +8,11 @@ use crate::transport::TransportCaps;
 use crate::transport::memory::Options;
 
 const LEN: usize = (3 << 20) + 17;
-/// Bytes of both pools of a rank.
+/// Bytes of a rank's two pools together.
 const BOUND: u64 = 4 << 20;
 
-/// Two ranks, each with a device, over a transport whose receivers read from their senders or not.
+/// Two ranks, each with an accelerator, over a transport whose receivers may or may not read from
+/// their senders.
 struct Pair {
     ranks: [Rank; 2],
     fakes: [Arc<Fake>; 2],
@@ -36,10 +37,10 @@ impl Pair {
         }
     }
 
-    /// Rank 0 sends from its device, from this address on.
+    /// Rank 0 sends from its accelerator, from offset `at` on.
     fn send(&self, at: usize, len: usize) -> Request {
         let byte = Layout::primitive(Primitive::U8);
-        // SAFETY: the device outlives the request.
+        // SAFETY: the accelerator outlives the request.
         let sent = unsafe {
             let data = buf(self.fakes[0].at(at), len, &byte);
             self.staging[0].isend(&self.ranks[0], &args(), data)
@@ -47,7 +48,7 @@ impl Pair {
         sent.expect("a send")
     }
 
-    /// Rank 1 receives into its device.
+    /// Rank 1 receives into its accelerator.
     fn receive(&self, at: usize, len: usize) -> Request {
         let byte = Layout::primitive(Primitive::U8);
         let any = Pattern {
@@ -55,7 +56,7 @@ impl Pair {
             tag: None,
             ..from()
         };
-        // SAFETY: the device outlives the request.
+        // SAFETY: the accelerator outlives the request.
         let received = unsafe {
             let room = buf(self.fakes[1].at(at), len, &byte);
             self.staging[1].irecv(&self.ranks[1], &any, room)
@@ -110,8 +111,7 @@ fn from_and_to_the_host_by_reads_and_by_packets() {
         let data = bytes(LEN, 5);
         pair.fakes[0].write(0, &data);
         let mut host = vec![0_u8; LEN];
-        // SAFETY: both are alive until the requests are over, and are used by nobody else
-        // meanwhile.
+        // SAFETY: both live until the requests are over, and nothing else uses them meanwhile.
         let from_host = unsafe {
             let room = ContigBuf::from_bytes_mut(&mut host);
             let receive = pair.ranks[1].irecv_contig_unchecked(&from(), room).unwrap();
@@ -144,7 +144,7 @@ fn memory_of_the_host_is_bounded() {
     }
     let data = bytes(EACH * MANY, 11);
     pair.fakes[0].write(0, &data);
-    // All at once: there are more messages than chunks.
+    // All at once, so that there are more messages than chunks.
     let receives: Vec<_> = (0..MANY).map(|n| pair.receive(n * EACH, EACH)).collect();
     let sends: Vec<_> = (0..MANY).map(|n| pair.send(n * EACH, EACH)).collect();
     for receive in receives {
@@ -186,7 +186,7 @@ fn a_driver_that_fails_ends_its_message_and_no_other() {
         assert_eq!(pair.over(1, receive), failed, "{culprit} after {good}");
         let sent = pair.over(0, send);
         assert_eq!(sent.is_err(), culprit == 0, "{sent:?}");
-        // What comes later arrives.
+        // Later messages arrive.
         pair.fakes[culprit].fail_after(usize::MAX);
         let (receive, send) = (pair.receive(0, LEN), pair.send(0, LEN));
         assert_eq!(pair.over(1, receive).unwrap().bytes, LEN as u64);
@@ -276,7 +276,7 @@ fn when_a_peer_dies_no_copy_goes_on() {
     for dead in [0, 1] {
         let pair = Pair::new(false, LEN);
         let alive = 1 - dead;
-        // Its copies end when they are waited for, and not before.
+        // Its copies end only when they are waited for.
         pair.fakes[alive].delay_copies(1 << 30);
         let (receive, send) = (pair.receive(0, LEN), pair.send(0, LEN));
         let requests = [send, receive];
@@ -299,7 +299,7 @@ fn a_rank_sends_to_itself() {
     fake.write(0, &data);
     let to = SendArgs::new(ProcId::new(0), 1, 0, 5);
     for good in [usize::MAX, 0] {
-        // SAFETY: the device outlives the requests.
+        // SAFETY: the accelerator outlives the requests.
         let (send, receive) = unsafe {
             let send = staging.isend(rank, &to, buf(fake.at(0), LEN, &byte));
             fake.fail_after(good);
@@ -322,7 +322,7 @@ fn another_representation_is_converted() {
     pair.fakes[0].write(0, &data);
     let mut there = args();
     there.rep = MsgRep::External32;
-    // SAFETY: the devices outlive the requests.
+    // SAFETY: the accelerators outlive the requests.
     let (receive, send) = unsafe {
         let room = buf(pair.fakes[1].at(0), count, &wide);
         let receive = pair.staging[1].irecv(&pair.ranks[1], &from(), room);

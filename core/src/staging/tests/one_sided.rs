@@ -1,5 +1,5 @@
-//! Puts and gets from, to and on memory of a device, over networks that load and store, that have
-//! operations of their own, and that have packets only.
+//! Puts and gets from, to and on accelerator memory, over networks that can load and store, that
+//! have operations of their own, and that have packets only.
 
 use super::*;
 use crate::Device;
@@ -49,7 +49,7 @@ fn over(ranks: &[Rank; 2], which: usize, request: Request) -> Result<Status, Err
     }
 }
 
-/// Makes progress on both until a rank has seen what was put there.
+/// Makes progress on both ranks until `seen` returns true.
 fn settled(ranks: &[Rank; 2], seen: impl Fn() -> bool) {
     while !seen() {
         for rank in ranks {
@@ -68,7 +68,7 @@ fn from_and_to_a_device_and_a_region_of_the_host() {
         fake.write(0, &data);
         let to = ProcId::new(1);
         for (at, len) in [(0, 0), (1, 1), (7, 10_000), (10_007, 500_000)] {
-            // SAFETY: the device outlives the requests.
+            // SAFETY: the accelerator outlives the requests.
             unsafe {
                 let mine = piece(&fake, at, len);
                 let put = staging.put(&ranks[0], to, &region.key, at as u64, &mine);
@@ -82,7 +82,7 @@ fn from_and_to_a_device_and_a_region_of_the_host() {
                 "{len} bytes"
             );
         }
-        // SAFETY: nothing starts, and nobody uses the region any more.
+        // SAFETY: none of these starts an operation, and the region is no longer used.
         unsafe {
             let out = staging.put(&ranks[0], to, &region.key, 1, &piece(&fake, 0, LEN));
             assert_eq!(out.unwrap_err().kind(), ErrorKind::RemoteAccess);
@@ -99,7 +99,7 @@ fn on_a_region_in_a_device() {
         theirs.delay_copies(2);
         let data = bytes(LEN, 5);
         let to = ProcId::new(1);
-        // SAFETY: devices and buffers outlive the requests.
+        // SAFETY: accelerators and buffers outlive the requests.
         unsafe {
             let region = there.register(&ranks[1], &piece(&theirs, 0, LEN)).unwrap();
             assert!(
@@ -113,7 +113,7 @@ fn on_a_region_in_a_device() {
                 .unwrap();
             over(&ranks, 0, put).unwrap();
             settled(&ranks, || theirs.read(0, 20_000) == data[..20_000]);
-            // From the other device, and back to it.
+            // From the other accelerator, and back to it.
             mine.write(0, &data);
             let rest = piece(&mine, 20_000, 30_000);
             let put = here.put(&ranks[0], to, &region.key, 20_000, &rest).unwrap();
@@ -136,19 +136,19 @@ fn on_a_region_in_a_device() {
                 .unwrap();
             over(&ranks, 1, own).unwrap();
             assert!(theirs.read(0, 1000) == host);
-            // No atomic operations, for want of a processor.
+            // No atomic operations, because there is no processor to carry them out.
             let (add, wide) = (AtomicOp::Add(1), AtomicWidth::W64);
             let null = std::ptr::null_mut();
             for rank in &ranks[..2] {
                 let refused = rank.atomic(to, &region.key, 0, wide, add, null);
                 assert_eq!(refused.unwrap_err().kind(), ErrorKind::UnsupportedMemory);
             }
-            // Its driver fails, and so does who gets.
+            // The owner's driver fails, and so does the get.
             theirs.fail_after(1);
             let get = here.get(&ranks[0], to, &region.key, 0, &piece(&mine, 0, LEN));
             assert_eq!(over(&ranks, 0, get.unwrap()), Err(ErrorKind::RemoteAccess));
             theirs.fail_after(usize::MAX);
-            // It is freed while somebody gets: nothing is copied out of it afterwards.
+            // The region is freed during a get: nothing is copied out of it afterwards.
             theirs.delay_copies(1 << 30);
             let get = here
                 .get(&ranks[0], to, &region.key, 0, &piece(&mine, 0, LEN))
@@ -169,7 +169,7 @@ fn what_has_no_driver_is_refused() {
     let region = ranks[1].alloc_region(100).unwrap();
     let (to, memory) = (ProcId::new(1), piece(&fake, 0, 100));
     let refused = |kind: ErrorKind| assert_eq!(kind, ErrorKind::UnsupportedMemory);
-    // SAFETY: nothing starts; what would have, would have faulted.
+    // SAFETY: none of these starts an operation; one that did would fault.
     unsafe {
         refused(
             none.put(&ranks[0], to, &region.key, 0, &memory)
@@ -204,12 +204,12 @@ fn a_driver_that_fails_changes_no_region() {
         let region = ranks[1].alloc_region(1000).unwrap();
         let (to, data) = (ProcId::new(1), bytes(1000, 7));
         let get = |room: &mut [u8]| {
-            // SAFETY: the room outlives the request.
+            // SAFETY: the buffer outlives the request.
             let get = unsafe { ranks[0].get(to, &region.key, 0, room.as_mut_ptr(), room.len()) };
             over(&ranks, 0, get.unwrap()).unwrap();
         };
         let mut there = vec![0; 1000];
-        // SAFETY: devices and buffers outlive the requests.
+        // SAFETY: accelerators and buffers outlive the requests.
         unsafe {
             let put = ranks[0].put(to, &region.key, 0, data.as_ptr(), 1000);
             over(&ranks, 0, put.unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! A peer that does not look keeps chunks; nobody else waits for them.
+//! A peer that makes no progress keeps its chunks; no other peer waits for them.
 
 use super::*;
 use crate::Device;
@@ -6,12 +6,12 @@ use crate::transport::TransportCaps;
 use crate::transport::memory::Options;
 
 const LEN: usize = (1 << 20) + 17;
-/// Messages for which there are chunks, of which the last one has two.
+/// Number of messages that get chunks; the last of them gets two.
 const SERVED: usize = 3;
 /// All chunks of a direction.
 const CHUNKS: usize = 8;
 
-/// Rank 0 has a device; 1 and 2 receive into memory of the host.
+/// Rank 0 has an accelerator; ranks 1 and 2 receive into host memory.
 struct Three {
     ranks: [Rank; 3],
     fake: Arc<Fake>,
@@ -40,7 +40,7 @@ impl Three {
     fn send(&self, to: u32) -> Request {
         let byte = Layout::primitive(Primitive::U8);
         let args = SendArgs::new(ProcId::new(to), 1, 0, 5);
-        // SAFETY: the device outlives the request.
+        // SAFETY: the accelerator outlives the request.
         let sent = unsafe {
             let data = buf(self.fake.at(0), LEN, &byte);
             self.staging.isend(&self.ranks[0], &args, data)
@@ -50,11 +50,11 @@ impl Three {
 
     fn receive(&self, rank: usize, room: &mut [u8]) -> Request {
         let room = ContigBuf::from_bytes_mut(room);
-        // SAFETY: the room outlives the request, and nobody looks at it before that is over.
+        // SAFETY: the buffer outlives the request, and is not read before the request is over.
         unsafe { self.ranks[rank].irecv_contig_unchecked(&from(), room) }.expect("a receive")
     }
 
-    /// Progress on some ranks, until nothing more happens or for long.
+    /// Makes progress on some ranks, for more rounds than they need.
     fn look(&self, ranks: &[usize]) {
         for _ in 0..1000 {
             for &rank in ranks {
@@ -76,7 +76,7 @@ impl Three {
     }
 }
 
-/// Messages of which rank 1 has asked for the data, and looks no more.
+/// Messages whose data rank 1 has asked for; it makes no more progress.
 struct Stalled {
     rooms: Vec<Vec<u8>>,
     requests: Vec<(Request, Request)>,
@@ -96,7 +96,7 @@ impl Stalled {
         Self { rooms, requests }
     }
 
-    /// It looks again.
+    /// Rank 1 makes progress again.
     fn arrive(self, three: &Three) {
         for (receive, send) in self.requests {
             assert_eq!(three.over(1, receive).unwrap().bytes, LEN as u64);
@@ -154,7 +154,7 @@ fn nor_does_a_get_wait_for_it() {
         memory: MemoryKind::Cuda,
         ..ContigBuf::from_bytes(&[])
     };
-    // SAFETY: the device and the room outlive what is done with them.
+    // SAFETY: accelerator and buffer outlive the operations on them.
     unsafe {
         let region = three.staging.register(&three.ranks[0], &memory).unwrap();
         let get = three.ranks[2].get(ProcId::new(0), &region.key, 0, host.as_mut_ptr(), LEN);
