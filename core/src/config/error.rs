@@ -1,4 +1,4 @@
-//! A setting that cannot be used.
+//! Errors of settings.
 
 use super::{Origin, PREFIX};
 
@@ -6,7 +6,7 @@ use super::{Origin, PREFIX};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingError {
-    /// The value is not one of this setting's.
+    /// The setting does not accept this value.
     #[error(
         "{PREFIX}{name}={value} ({origin}) cannot be used: {why}\n  \
          fix: give {expected}, or unset it for the default ({default})"
@@ -16,7 +16,7 @@ pub enum SettingError {
         name: &'static str,
         /// The text that was given.
         value: String,
-        /// Who gave it.
+        /// Where the value came from.
         origin: Origin,
         /// What is wrong with it.
         why: String,

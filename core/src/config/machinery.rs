@@ -1,27 +1,28 @@
-//! What the table's entries turn into.
+//! The types and the macro behind the table.
 
 use std::fmt;
 
 use super::value::{Bytes, SettingValue};
 use super::{PREFIX, SettingError};
 
-/// One row of the table: everything about a setting but its value.
+/// One row of the table: everything about a setting except its value.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Setting {
     /// The name, without the prefix: `EAGER_MAX`.
     pub name: &'static str,
-    /// What people call its type, with what it accepts.
+    /// The type's name for people, with what it accepts.
     pub type_name: &'static str,
-    /// The default, as it would be written; empty if it is unset by default.
+    /// The default in the form in which it would be given; empty if the setting is unset by
+    /// default.
     pub default: &'static str,
     /// The unit of its value; empty if it has none.
     pub unit: &'static str,
     /// What it does, in one or more sentences.
     pub meaning: &'static str,
-    /// The values there are, if they can be listed.
+    /// The possible values, if they can be listed.
     pub choices: &'static [&'static str],
-    /// Least and greatest value, if it is a number with a range.
+    /// The least and greatest value, if it is a number with a range.
     pub range: Option<(u64, u64)>,
 }
 
@@ -49,7 +50,7 @@ impl Setting {
         format!("a {}{range}", self.type_name)
     }
 
-    /// The default as people read it.
+    /// The default, for people.
     #[must_use]
     pub fn default_shown(&self) -> &'static str {
         if self.default.is_empty() {
@@ -85,7 +86,7 @@ impl Setting {
 /// Where a setting's value came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Nobody gave one.
+    /// No value was given.
     Default,
     /// The environment variable.
     Environment,

@@ -1,14 +1,15 @@
-//! Settings: one table, from which everything about them follows.
+//! Settings: one table that defines everything about them.
 //!
-//! [`SETTINGS`] has one row per setting: name, type, default, unit, meaning. From it come parsing
-//! and range checks, the typed accessors of [`Settings`], where each value came from
-//! ([`Origin`]), the pages of `portolan info` and `docs/settings.md` ([`manual`]), and the warning
-//! for a misspelt `PORTOLAN_` variable with the nearest name that exists ([`UnknownName`]).
+//! [`SETTINGS`] has one row per setting: name, type, default, unit, meaning. Everything else is
+//! derived from it: parsing and range checks, the typed accessors of [`Settings`], the record of
+//! where each value came from ([`Origin`]), the pages of `portolan info` and `docs/settings.md`
+//! ([`manual`]), and the warning for a misspelt `PORTOLAN_` variable, with the nearest existing
+//! name ([`UnknownName`]).
 //!
-//! To add a setting, add one entry in `table.rs`; nothing else has to change, except the generated
-//! `docs/settings.md` (`portolan info --manual`), and a test says so.
+//! To add a setting, add one entry to `table.rs`. The only other thing to change is the generated
+//! `docs/settings.md` (`portolan info --manual`); a test checks that it is current.
 //!
-//! A value that cannot be used is an error and never silently the default.
+//! A value that cannot be used is an error. It is never silently replaced by the default.
 
 mod error;
 mod manual;
@@ -25,5 +26,5 @@ pub use table::{SETTINGS, Settings, is_reserved};
 pub use unknown::{UnknownName, nearest};
 pub use value::{Bytes, Count, LogLevel, MatchMode, OnFailure, SettingValue, Switch, WaitMode};
 
-/// What every environment variable of ours begins with.
+/// Prefix of Portolan's environment variables.
 pub const PREFIX: &str = "PORTOLAN_";

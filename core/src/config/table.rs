@@ -204,9 +204,9 @@ impl Settings {
         errors.into_iter().next().map_or(Ok(settings), Err)
     }
 
-    /// The settings that can be used, and every error: for showing all of them to a person.
+    /// The settings with all usable values, and every error: for showing all errors to a person.
     ///
-    /// A variable that is set to nothing counts as not set.
+    /// An empty variable counts as unset.
     pub fn inspect<N, V>(variables: impl IntoIterator<Item = (N, V)>) -> (Self, Vec<SettingError>)
     where
         N: AsRef<OsStr>,
@@ -226,7 +226,7 @@ impl Settings {
         let mut settings = Self::default();
         let mut errors = Vec::new();
         for (name, value) in given {
-            // Text that is not Unicode becomes one that no setting but a path or a name accepts.
+            // Text that is not Unicode is converted to text that only paths and names accept.
             let text = value.to_string_lossy();
             match settings.assign(&name, &text, Origin::Environment) {
                 Ok(()) => {}
@@ -241,22 +241,22 @@ impl Settings {
         (settings, errors)
     }
 
-    /// Gives a setting from the program itself, by its name without the prefix.
+    /// Sets a setting on behalf of the program. `name` has no prefix.
     ///
     /// # Errors
-    /// If there is no such setting or the value cannot be used; the old value stays.
+    /// If there is no such setting, or the value cannot be used. The old value stays.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), SettingError> {
         self.assign(name, value, Origin::Builder)
     }
 
-    /// Variables that begin with `PORTOLAN_` and are no setting: likely misspelt.
+    /// Variables that start with `PORTOLAN_` but are not settings; probably misspelt.
     #[must_use]
     pub fn unknown(&self) -> &[UnknownName] {
         &self.unknown
     }
 }
 
-/// The row of a setting that exists.
+/// The row of a setting, which must exist.
 fn row(name: &str) -> &'static Setting {
     SETTINGS
         .iter()

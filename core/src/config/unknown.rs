@@ -1,16 +1,16 @@
-//! Names that are not settings, and which setting was probably meant.
+//! Names that are not settings, and the settings that were probably meant.
 
 use std::fmt;
 
 use super::{PREFIX, SETTINGS};
 
-/// An environment variable with our prefix that is no setting.
+/// An environment variable with Portolan's prefix that is not a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UnknownName {
     /// The name, without the prefix.
     pub name: String,
-    /// The nearest setting, if one is near.
+    /// The nearest setting, if any is near enough.
     pub nearest: Option<&'static str>,
 }
 
@@ -24,10 +24,10 @@ impl fmt::Display for UnknownName {
     }
 }
 
-/// The setting whose name differs least from `name`, if it differs little enough to be meant.
+/// The setting whose name is closest to `name`, if it is close enough to be what was meant.
 ///
-/// A third of the letters may differ; half of them where the first word is right
-/// (`EAGER_LIMIT` for `EAGER_MAX`).
+/// A third of the letters may differ, or half of them if the first word is the same (`EAGER_LIMIT`
+/// for `EAGER_MAX`).
 #[must_use]
 pub fn nearest(name: &str) -> Option<&'static str> {
     let name = name.to_ascii_uppercase();
@@ -53,7 +53,7 @@ fn first_word(name: &str) -> &str {
 /// Edit distance: insertions, deletions, substitutions, and swaps of neighbours.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    // rows[i][j]: distance of the first i of a and the first j of b.
+    // rows[i][j] is the distance between the first i characters of a and the first j of b.
     let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
     rows[0] = (0..=b.len()).collect();
     for i in 1..=a.len() {

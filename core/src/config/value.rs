@@ -1,4 +1,4 @@
-//! The types a setting can have: each reads and writes itself as text.
+//! The types that a setting can have. Each can be parsed from text and shown as text.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,13 +11,13 @@ pub trait SettingValue: Sized {
     where
         Self: 'a;
 
-    /// What people call the type.
+    /// The type's name for people.
     const TYPE: &'static str;
 
-    /// The values there are, if they can be listed.
+    /// The possible values, if they can be listed.
     const CHOICES: &'static [&'static str] = &[];
 
-    /// Reads a value; the error says what is wrong with the text.
+    /// Parses a value. The error says what is wrong with the text.
     ///
     /// # Errors
     /// A clause such as "`12q` is not a number".
@@ -97,7 +97,7 @@ impl SettingValue for Bytes {
     }
 }
 
-/// A whole number of something that is not bytes.
+/// A count of something other than bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count(pub u64);
 
@@ -204,7 +204,7 @@ impl SettingValue for Option<PathBuf> {
     }
 }
 
-/// A setting whose values can be listed: an enum whose variants have names.
+/// Defines a setting type whose values can be listed: an enum whose variants have names.
 macro_rules! choices {
     ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal,)+ }) => {
         $(#[$meta])*
@@ -241,11 +241,11 @@ macro_rules! choices {
 }
 
 choices! {
-    /// Use something where it works, always, or never.
+    /// Whether to use a feature where it works, always, or never.
     Switch {
-        /// Where it works, and where it is faster.
+        /// Where it works and is faster.
         Auto = "auto",
-        /// Always; it is an error where it does not work.
+        /// Always. An error where it does not work.
         On = "on",
         /// Never.
         Off = "off",
@@ -253,11 +253,11 @@ choices! {
 }
 
 choices! {
-    /// Who matches messages with receives, where a network's library can.
+    /// What matches messages with receives, if the network's library could.
     MatchMode {
-        /// Portolan, today: `docs/ofi.md` says why.
+        /// At present, Portolan; `docs/ofi.md` says why.
         Auto = "auto",
-        /// The library, or its card.
+        /// The network's library, or its card.
         Native = "native",
         /// Portolan.
         Software = "software",
@@ -267,13 +267,13 @@ choices! {
 choices! {
     /// How a rank waits.
     WaitMode {
-        /// As suits the number of ranks and of allowed cores.
+        /// Whatever suits the number of ranks and the cores that they may use.
         Auto = "auto",
         /// Polls without end: lowest latency, one core per rank.
         Spin = "spin",
-        /// Polls, and gives the core away in between.
+        /// Polls, and yields its core in between.
         Yield = "yield",
-        /// Polls briefly, then sleeps until it is woken.
+        /// Polls briefly, then sleeps until woken.
         Park = "park",
     }
 }
@@ -284,7 +284,7 @@ choices! {
     OnFailure {
         /// The whole job ends, and the dead rank is named.
         Abort = "abort",
-        /// The others go on; calls that need the dead rank give an error.
+        /// The other ranks continue. Calls that need the dead rank return an error.
         Return = "return",
     }
 }
@@ -294,11 +294,11 @@ choices! {
     LogLevel {
         /// Nothing.
         Off = "off",
-        /// What ends the job.
+        /// Whatever ends the job.
         Error = "error",
-        /// What is likely not wanted.
+        /// Whatever is probably not intended.
         Warn = "warn",
-        /// What was chosen and why.
+        /// Choices that were made, and why.
         Info = "info",
         /// Every step of starting and ending.
         Debug = "debug",

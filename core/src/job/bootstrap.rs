@@ -1,4 +1,4 @@
-//! The trait that every way of joining a job implements.
+//! The interface of every way of joining a job.
 
 use std::os::fd::RawFd;
 
@@ -6,11 +6,11 @@ use super::JobError;
 
 /// One rank's connection to the job it belongs to.
 ///
-/// Used only while the job starts and ends. All calls may block; [`fence`](Self::fence) is the only
-/// collective one: every rank calls it, in the same order.
+/// Used only while the job starts and ends. All calls may block. Only [`fence`](Self::fence) is
+/// collective: every rank calls it, in the same order.
 ///
-/// Keys are written once: a second [`put`](Self::put) of a key is an error on every bootstrap,
-/// because some launchers refuse it and the others would hide that.
+/// Keys are written once. A second [`put`](Self::put) of a key is an error with every bootstrap,
+/// because some launchers refuse it and others would hide the mistake.
 ///
 /// ```
 /// use portolan_core::job::{self, Bootstrap};
@@ -35,25 +35,27 @@ pub trait Bootstrap: Send {
     /// The number of ranks in the job; at least one.
     fn size(&self) -> u32;
 
-    /// A name that no other job on this machine has at the same time; the same on every rank.
+    /// A name that is the same on every rank, and that no other job on this machine has at the same
+    /// time.
     fn job_id(&self) -> &str;
 
     /// Publishes a text under a key; visible to every rank after the next [`fence`](Self::fence).
     ///
-    /// Values may hold any text of any length: what a launcher's protocol cannot carry is escaped
-    /// and split. Keys are one to 48 characters from `A–Z a–z 0–9 . _ -`.
+    /// Values may be any text of any length. What a launcher's protocol cannot carry is escaped,
+    /// and long values are split. Keys have 1 to 48 characters from `A–Z a–z 0–9 . _ -`.
     ///
     /// # Errors
     /// [`JobError::BadKey`], [`JobError::DuplicateKey`], or the launcher's failure.
     fn put(&mut self, key: &str, value: &str) -> Result<(), JobError>;
 
-    /// The text that some rank has put under `key` before the last [`fence`](Self::fence).
+    /// The text that some rank put under `key` before the last [`fence`](Self::fence).
     ///
     /// # Errors
-    /// [`JobError::KeyMissing`] if nobody has put it, or the launcher's failure.
+    /// [`JobError::KeyMissing`] if no rank has put it, or the launcher's failure.
     fn get(&mut self, key: &str) -> Result<String, JobError>;
 
-    /// Collective: returns when every rank has called it; all that was put before is visible.
+    /// Collective: returns when every rank has called it. Everything put before is visible
+    /// afterwards.
     ///
     /// # Errors
     /// [`JobError::RankGone`] if a rank ended without calling it, [`JobError::Aborted`] if a rank
@@ -62,31 +64,33 @@ pub trait Bootstrap: Send {
 
     /// Tells the launcher to end the whole job with this exit code, because of `message`.
     ///
-    /// Returns, so that the caller can end its own process as it sees fit; a launcher will end it
-    /// soon otherwise. Failure to reach the launcher is not reported: there is nobody to act on it.
+    /// Returns, so that the caller can end its own process as it sees fit; otherwise the launcher
+    /// ends it soon. A failure to reach the launcher is only logged, because there is nothing else
+    /// to do about it.
     fn abort(&mut self, code: i32, message: &str);
 
-    /// Tells the launcher something that it may put together with what other ranks say: `what`
-    /// names the subject, without blanks. Not answered; launchers that do not understand it are not
-    /// told.
+    /// Tells the launcher something that it may combine with the reports of other ranks. `what`
+    /// names the subject, without blanks. There is no answer. A launcher that does not support
+    /// reports is not told.
     ///
-    /// The one subject so far is `waiting`, whose text [`Waiting`](crate::Waiting) writes.
+    /// The only subject so far is `waiting`; [`Waiting`](crate::Waiting) writes its text.
     fn report(&mut self, what: &str, text: &str) {
         let _ = (what, text);
     }
 
-    /// Leaves the job in good order. Not collective; later calls give [`JobError::Finalized`].
+    /// Leaves the job in good order. Not collective. Later calls return [`JobError::Finalized`],
+    /// but a second `finalize` is allowed.
     ///
     /// # Errors
-    /// The launcher's failure. Calling it twice is allowed.
+    /// The launcher's failure.
     fn finalize(&mut self) -> Result<(), JobError>;
 
     /// A descriptor that the launcher handed over under this name, such as `"shm"`.
     ///
-    /// The descriptor stays the bootstrap's: duplicate it to keep it. `None` under launchers that
-    /// hand nothing over.
+    /// The bootstrap keeps owning the descriptor; duplicate it to keep it. `None` with launchers
+    /// that hand over none.
     fn inherited(&self, what: &str) -> Option<RawFd>;
 
-    /// What this bootstrap is, for people: `"pmi-1 (portolan run)"`, `"threads"`, `"single"`.
+    /// The kind of bootstrap, for people: `"pmi-1 (portolan run)"`, `"threads"`, `"single"`.
     fn kind(&self) -> &'static str;
 }

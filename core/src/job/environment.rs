@@ -1,15 +1,16 @@
-//! Which job this process belongs to, from its environment.
+//! Finds out from the environment which job this process belongs to.
 
 use super::single::Single;
 use super::{ALLOW_SINGLETON_VARIABLE, Bootstrap, JobError, foreign, pmi1};
 
 /// Joins the job that the environment describes.
 ///
-/// In this order: a PMI-1 launcher (`PMI_FD`, or `PMI_PORT`); signs of a launcher that cannot be
-/// spoken to, which are an error; otherwise a job of one.
+/// Looks for, in this order: a PMI-1 launcher (`PMI_FD`, or `PMI_PORT`); signs of a launcher whose
+/// protocol it cannot speak, which are an error; otherwise it makes a job of one.
 ///
-/// Takes over the descriptors that the launcher left for this process and marks them close-on-exec,
-/// so that programs started by this one do not hold them. A process can therefore join once.
+/// Takes ownership of the descriptors that the launcher left for this process, and marks them
+/// close-on-exec so that programs started by this one do not inherit them. So a process can join
+/// only once.
 ///
 /// # Errors
 /// [`JobError::ForeignLauncher`], [`JobError::BadVariable`], or the launcher's failure.
@@ -17,8 +18,8 @@ pub fn from_environment() -> Result<Box<dyn Bootstrap>, JobError> {
     from_variables(&|name| std::env::var(name).ok())
 }
 
-/// [`from_environment`] with the variables given by a function: for tests, and for hosts that keep
-/// a launcher's variables elsewhere.
+/// Like [`from_environment`], with the variables given by a function: for tests, and for hosts that
+/// keep a launcher's variables elsewhere.
 ///
 /// # Errors
 /// As [`from_environment`].
@@ -35,7 +36,7 @@ pub fn from_variables(
     Ok(Box::new(Single::new()))
 }
 
-/// Read access to environment variables; those set to nothing count as not set.
+/// Read access to environment variables. An empty variable counts as unset.
 pub(super) struct Variables<'a> {
     lookup: &'a dyn Fn(&str) -> Option<String>,
 }
@@ -49,7 +50,7 @@ impl<'a> Variables<'a> {
         (self.lookup)(name).filter(|value| !value.is_empty())
     }
 
-    /// A number, if the variable is set.
+    /// The variable's value as a number, if it is set.
     pub(super) fn number(&self, name: &str) -> Result<Option<u32>, JobError> {
         let Some(value) = self.get(name) else {
             return Ok(None);

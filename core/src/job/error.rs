@@ -1,4 +1,4 @@
-//! What can go wrong between a rank and its launcher.
+//! Errors between a rank and its launcher.
 
 use std::io;
 
@@ -6,14 +6,14 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobError {
-    /// A launcher was here, but not one whose protocol this process can speak.
+    /// There is a launcher, but this process cannot speak its protocol.
     #[error(
         "this process was started by {launcher} ({sign}), and cannot learn its rank from it: \
          {reason}\n  fix: {remedy}, or use `portolan run -n N -- PROGRAM`; if a job of one rank is \
          what you want, set PORTOLAN_ALLOW_SINGLETON=1"
     )]
     ForeignLauncher {
-        /// The launcher, as people call it.
+        /// The launcher's usual name.
         launcher: &'static str,
         /// The variable and value that give it away.
         sign: String,
@@ -23,7 +23,7 @@ pub enum JobError {
         remedy: &'static str,
     },
 
-    /// A variable that the launcher should have set says something impossible.
+    /// A variable that the launcher should have set has an impossible value.
     #[error("{name}={value} {why}\n  fix: {remedy}")]
     BadVariable {
         /// Name of the environment variable.
@@ -47,7 +47,7 @@ pub enum JobError {
         source: io::Error,
     },
 
-    /// The launcher said something that is not in the protocol.
+    /// The launcher sent something that is not in the protocol.
     #[error("rank {rank}: the launcher does not speak PMI-1 while {doing}: {why}")]
     Protocol {
         /// The rank that saw it.
@@ -69,7 +69,7 @@ pub enum JobError {
         reason: String,
     },
 
-    /// A key that cannot travel.
+    /// A key that cannot be exchanged.
     #[error(
         "rank {rank}: key `{key}` cannot be exchanged: {why} (1 to 48 characters from A-Z a-z 0-9 . _ -)"
     )]
@@ -91,7 +91,7 @@ pub enum JobError {
         key: String,
     },
 
-    /// Nobody has put this key before the last fence.
+    /// No rank put this key before the last fence.
     #[error("rank {rank}: no rank has put key `{key}` before the last fence")]
     KeyMissing {
         /// The rank that asked.
@@ -112,11 +112,11 @@ pub enum JobError {
     /// A rank ended the job.
     #[error("rank {rank}: rank {by} aborted the job with code {code}: {message}")]
     Aborted {
-        /// The rank that learnt of it.
+        /// The rank that received the news.
         rank: u32,
-        /// The rank that did it.
+        /// The rank that aborted the job.
         by: u32,
-        /// The exit code it asked for.
+        /// The exit code that it asked for.
         code: i32,
         /// Its reason.
         message: String,

@@ -1,8 +1,8 @@
-//! Signs of launchers that this runtime cannot speak to.
+//! Signs of launchers whose protocol this crate cannot speak.
 //!
-//! A program that ignores them would run as *n* worlds of one rank each. Every entry names the
-//! variables by which a launcher's children know their place; a launcher that also opens `PMI_FD`
-//! is not looked for here, because [`pmi1`](super::pmi1) speaks to it.
+//! A program that ignored them would run as *n* worlds of one rank each. Each entry names the
+//! variables by which a launcher's children know their place. Launchers that also set `PMI_FD`
+//! never get here, because [`pmi1`](super::pmi1) speaks their protocol.
 
 use super::JobError;
 use super::environment::Variables;
@@ -12,7 +12,8 @@ struct Launcher {
     name: &'static str,
     /// A child has this variable …
     sign: &'static str,
-    /// … and is one of so many; the first that is set counts. Without any, the size is unknown.
+    /// … and one of these has the number of ranks; the first that is set counts. Without any, the
+    /// number is unknown.
     sizes: &'static [&'static str],
     reason: &'static str,
     remedy: &'static str,
@@ -33,8 +34,8 @@ const LAUNCHERS: &[Launcher] = &[
     Launcher {
         name: "Slurm's srun",
         sign: "SLURM_PROCID",
-        // Only a step's own count: in a batch script SLURM_NTASKS is the allocation's, and the
-        // script itself runs once.
+        // Only the step's own count: in a batch script, SLURM_NTASKS is the allocation's, and the
+        // script itself runs only once.
         sizes: &["SLURM_STEP_NUM_TASKS"],
         reason: NO_PMI_FD,
         remedy: "start it with `srun --mpi=pmi2`",
@@ -98,7 +99,8 @@ const LAUNCHERS: &[Launcher] = &[
     },
 ];
 
-/// `Err` if a launcher that cannot be spoken to has started this process as one of several.
+/// Returns an error if a launcher whose protocol this crate cannot speak has started this process
+/// as one of several.
 pub(super) fn refuse(variables: &Variables<'_>) -> Result<(), JobError> {
     for launcher in LAUNCHERS {
         let Some(rank) = variables.get(launcher.sign) else {
@@ -109,10 +111,10 @@ pub(super) fn refuse(variables: &Variables<'_>) -> Result<(), JobError> {
             .iter()
             .find_map(|&name| Some((name, variables.get(name)?)));
         let sign = match &size {
-            // Alone under a launcher is alone all the same.
+            // One rank under a launcher is a job of one, too.
             Some((_, text)) if text.trim() == "1" => continue,
             Some((name, text)) => format!("{}={rank}, {name}={text}", launcher.sign),
-            // A batch script: Slurm's variables, and no step.
+            // A batch script: it has Slurm's variables but is not in a step.
             None if launcher.sign == "SLURM_PROCID" => continue,
             None => format!("{}={rank}", launcher.sign),
         };
@@ -169,7 +171,7 @@ mod tests {
             refusal(&[("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "1")]),
             None
         );
-        // Slurm's PMIx plugin, one task.
+        // One task under Slurm's PMIx plugin.
         let alone = [
             ("PMIX_RANK", "0"),
             ("SLURM_PROCID", "0"),

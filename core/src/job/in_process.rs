@@ -17,10 +17,11 @@ pub fn in_process(n: u32) -> Vec<Box<dyn Bootstrap>> {
     InProcess::new(n).bootstraps()
 }
 
-/// The `n` bootstraps of a job that one thread steps: [`Bootstrap::fence`] does not wait.
+/// The `n` bootstraps of a job whose ranks are all stepped by one thread: [`Bootstrap::fence`] does
+/// not wait.
 ///
-/// The thread makes the ranks one after the other; a key that no rank has put *yet* is
-/// [`JobError::KeyMissing`], so whoever needs another rank's key asks for it later.
+/// The thread makes the ranks one after the other. A key that no rank has put *yet* gives
+/// [`JobError::KeyMissing`], so a rank that needs another rank's key must ask for it later.
 ///
 /// # Panics
 /// If `n` is zero.
@@ -68,9 +69,10 @@ impl InProcess {
         self
     }
 
-    /// Hands a descriptor to every rank, as a launcher hands its job's memory to processes.
+    /// Hands a descriptor to every rank, as a launcher hands the job's shared memory to its
+    /// processes.
     ///
-    /// It closes with the last of the job's bootstraps.
+    /// The descriptor is closed with the last of the job's bootstraps.
     #[must_use]
     pub fn hand_over(mut self, what: &str, descriptor: OwnedFd) -> Self {
         self.handed_over.insert(what.to_owned(), descriptor);
@@ -99,7 +101,7 @@ impl InProcess {
     }
 }
 
-/// What the ranks of one job share.
+/// State shared by the ranks of one job.
 struct Shared {
     size: u32,
     stepwise: bool,
@@ -112,11 +114,12 @@ struct Shared {
 #[derive(Default)]
 struct State {
     keys: HashMap<String, String>,
-    /// Ranks that wait in the current fence.
+    /// Number of ranks that wait in the current fence.
     arrived: u32,
-    /// Fences completed: a waiter leaves when it has moved on.
+    /// Number of fences completed. A rank that waits leaves when this has changed.
     fences: u64,
-    /// The first rank that left, finalised or dropped: no later fence can complete.
+    /// The first rank that left, by `finalize` or by being dropped. After that, no fence can
+    /// complete.
     gone: Option<u32>,
     aborted: Option<(u32, i32, String)>,
 }
@@ -129,8 +132,8 @@ struct Rank {
 
 impl Rank {
     fn state(&self) -> MutexGuard<'_, State> {
-        // State is consistent between any two statements, so a rank that panicked with the lock
-        // held leaves nothing half done.
+        // The state is consistent after every statement, so a rank that panicked with the lock held
+        // has left nothing half done.
         self.shared
             .state
             .lock()
@@ -205,7 +208,7 @@ impl Bootstrap for Rank {
             return Ok(());
         }
         if let Some(gone) = state.gone {
-            // It will not come to this one.
+            // That rank will not come to this fence.
             return Err(JobError::RankGone {
                 rank: self.rank,
                 gone,
@@ -219,7 +222,7 @@ impl Bootstrap for Rank {
             self.shared.changed.notify_all();
             return Ok(());
         }
-        // A rank may leave as soon as its own fence is complete: look at the count first.
+        // A rank may leave as soon as its own fence is complete, so check the count first.
         while state.fences == mine {
             self.check(&state)?;
             if let Some(gone) = state.gone {
@@ -315,7 +318,7 @@ mod tests {
             if me.rank() == 1 {
                 return Ok(());
             }
-            // The next is no better, although as many have come to it as there are ranks.
+            // The next fence fails too, although as many calls have come as there are ranks.
             let first = me.fence().unwrap_err().to_string();
             let again = me.fence();
             assert_eq!(again.as_ref().unwrap_err().to_string(), first);
@@ -333,7 +336,7 @@ mod tests {
         let outcomes = on_threads(in_process(2), |mut me| {
             if me.rank() == 1 {
                 me.abort(3, "out of luck");
-                // Keep the rank alive, so that it is the abort that is seen and not the drop.
+                // Keep the rank alive, so that the other rank sees the abort and not the drop.
                 std::mem::forget(me);
                 return Ok(());
             }

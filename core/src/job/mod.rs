@@ -1,8 +1,8 @@
-//! Jobs: which ranks were started together, and how each learns who it is.
+//! Jobs: which ranks were started together, and how each rank learns its place.
 //!
-//! A *launcher* starts the processes of a job; a *bootstrap* tells each of them its rank, the
+//! A *launcher* starts the processes of a job. A *bootstrap* tells each of them its rank and the
 //! number of ranks, and lets them exchange a few short texts ("my inbox is here") before any
-//! transport exists. [`Bootstrap`] is that exchange. There are three of them:
+//! transport exists. [`Bootstrap`] is the interface of such an exchange. There are three of them:
 //!
 //! | bootstrap | ranks are | made by |
 //! | --- | --- | --- |
@@ -10,16 +10,16 @@
 //! | single | one process that was started by hand | [`from_environment`] |
 //! | [`InProcess`] | threads of one process, or one thread stepping all of them | [`in_process`], [`InProcess`] |
 //!
-//! A process that finds signs of a launcher it cannot speak to refuses to start
-//! ([`JobError::ForeignLauncher`]): *n* worlds of one rank each look like success and compute
-//! nonsense.
+//! A process that finds signs of a launcher whose protocol it cannot speak refuses to start
+//! ([`JobError::ForeignLauncher`]). Otherwise *n* worlds of one rank each would look like a success
+//! and compute nonsense.
 //!
-//! A bootstrap is used while a job starts and while it ends. Nothing here is on a hot path, every
-//! call may block, and every value is text.
+//! A bootstrap is used only while a job starts and while it ends. Nothing here is on a hot path,
+//! every call may block, and every value is text.
 //!
-//! **Boundary:** this module knows nothing of the rest of the crate: no device, no transport, no
-//! settings. The launcher uses it too ([`pmi1::Message`] and [`pmi1::Lines`] are both ends'
-//! parser).
+//! **Boundary:** this module uses nothing of the rest of the crate except its log: no device, no
+//! transport, no settings. The launcher uses this module, too ([`pmi1::Message`] and
+//! [`pmi1::Lines`] are the parser of both ends).
 
 mod bootstrap;
 mod environment;
@@ -34,10 +34,10 @@ pub use environment::{from_environment, from_variables};
 pub use error::JobError;
 pub use in_process::{InProcess, in_process, stepwise};
 
-/// Environment variable with the job's identity, set by `portolan run` for its ranks.
+/// Environment variable with the job's identity, which `portolan run` sets for its ranks.
 ///
-/// It equals the name of the PMI key-value space of that job, so a rank can tell whether the
-/// launcher it talks to is the one that set the variable (a job may be started inside another).
+/// It equals the name of the job's PMI key-value space. So a rank can tell whether the launcher
+/// that it talks to has set the variable, or the launcher of an outer job has.
 pub const JOB_ID_VARIABLE: &str = "PORTOLAN_JOB_ID";
 
 /// Environment variable that allows a job of one under signs of a foreign launcher.

@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 
 use super::{Bootstrap, JobError, pmi1};
 
-/// The only rank of its job; keys go no further than this process.
+/// The only rank of its job. Keys stay in this process.
 pub(super) struct Single {
     job_id: String,
     keys: HashMap<String, String>,
@@ -87,10 +87,10 @@ impl Bootstrap for Single {
     }
 }
 
-/// `prefix-<pid>-<random>`: distinct also for several jobs made by one process.
+/// `prefix-<pid>-<random>`: distinct even for several jobs of one process.
 pub(super) fn unique_id(prefix: &str) -> String {
     use std::hash::{BuildHasher, Hasher, RandomState};
-    // std seeds every RandomState differently, from the operating system's randomness.
+    // std seeds every RandomState differently, with randomness from the operating system.
     let random = RandomState::new().build_hasher().finish();
     format!("{prefix}-{}-{random:016x}", std::process::id())
 }

@@ -1,4 +1,4 @@
-//! A rank's side of the protocol.
+//! The rank's side of the protocol.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -7,22 +7,22 @@ use super::super::{Bootstrap, JobError};
 use super::keys::{check_key, first_part, part_key, split};
 use super::{Lines, Message};
 
-/// Longest line that MPICH's launchers and clients handle, end included.
+/// Longest line that MPICH's launchers and clients handle, including its end.
 const LINE_LIMIT: usize = 1024;
 
 /// A stream to the launcher.
 pub(super) trait Stream: Read + Write + Send {}
 impl<T: Read + Write + Send> Stream for T {}
 
-/// What the environment says about this rank, before the launcher has been asked anything.
+/// What the environment says about this rank, before the launcher is asked.
 pub(super) struct Place {
     pub(super) rank: u32,
     pub(super) size: u32,
-    /// `PORTOLAN_JOB_ID`, which is this job's only if the launcher uses the same name.
+    /// `PORTOLAN_JOB_ID`. It belongs to this job only if the launcher uses the same name.
     pub(super) claimed_job: Option<String>,
     /// Descriptors that `portolan run` has left for this rank, by name.
     pub(super) inherited: Vec<(&'static str, OwnedFd)>,
-    /// What the environment says of launchers other than `portolan run`.
+    /// The launcher, if the environment shows that it is not `portolan run`.
     pub(super) other_launcher: Option<&'static str>,
 }
 
@@ -32,13 +32,13 @@ pub(super) struct Client {
     lines: Lines,
     rank: u32,
     size: u32,
-    /// Name of the job's key-value space; it names the job too.
+    /// Name of the job's key-value space, which is also the job's name.
     kvsname: String,
     /// Longest value of one entry, in bytes.
     value_limit: usize,
     inherited: Vec<(&'static str, OwnedFd)>,
     kind: &'static str,
-    /// The launcher understands [`Bootstrap::report`], an extension of ours.
+    /// Whether the launcher understands [`Bootstrap::report`], a Portolan extension.
     takes_reports: bool,
     finalized: bool,
 }
@@ -69,8 +69,9 @@ impl Client {
         client.agree_on_version()?;
         let value_max = client.ask_value_limit()?;
         client.kvsname = client.ask_kvsname()?;
-        // `cmd=get_result rc=0 msg=success value=` and `cmd=put kvsname= key= value=`, a key, the
-        // name, the end of line and its zero, rounded up: the rest of a line is for the value.
+        // The rest of a line: `cmd=get_result rc=0 msg=success value=` or `cmd=put kvsname= key=
+        // value=`, a key, the name, the end of line and its zero, rounded up. The value may take
+        // what remains.
         let around = 112 + client.kvsname.len();
         client.value_limit = value_max
             .saturating_sub(1)
@@ -85,7 +86,7 @@ impl Client {
         if claimed_job.as_deref() == Some(&client.kvsname) {
             client.kind = "pmi-1 (portolan run)";
         } else {
-            // The variable and the descriptors are those of a job around this one.
+            // The variable and the descriptors belong to an outer job.
             client.inherited.clear();
             client.kind = match other_launcher {
                 Some(kind) => kind,
@@ -135,7 +136,7 @@ impl Client {
         }
     }
 
-    /// One request and its answer.
+    /// Sends a request and waits for its answer.
     fn ask(
         &mut self,
         doing: &'static str,
@@ -204,7 +205,8 @@ impl Client {
         let answer = self.ask("asking for a key", &request, "get_result")?;
         match (answer.field("rc"), answer.field("value")) {
             (None | Some("0"), Some(value)) => Ok(value.to_owned()),
-            // Launchers have no common word for it; a key that is missing is all they can refuse.
+            // Launchers have no common error code here, and a missing key is the only reason to
+            // refuse.
             _ => Err(JobError::KeyMissing {
                 rank: self.rank,
                 key: key.to_owned(),
@@ -293,7 +295,7 @@ impl Bootstrap for Client {
         self.check_open()?;
         let doing = "waiting for the other ranks";
         let answer = self.ask(doing, &Message::new("barrier_in"), "barrier_out")?;
-        // `portolan run --on-failure return` says which rank will not come.
+        // `portolan run --on-failure return` names the rank that will not come.
         match answer.field("gone").and_then(|rank| rank.parse().ok()) {
             Some(gone) => Err(JobError::RankGone {
                 rank: self.rank,
@@ -306,7 +308,8 @@ impl Bootstrap for Client {
     fn abort(&mut self, code: i32, message: &str) {
         let mut request = Message::new("abort").with("exitcode", code);
         if self.kind == "pmi-1 (portolan run)" {
-            // A field of our own; its length leaves the line within everybody's limit.
+            // A Portolan extension. It is short enough to keep the line within every launcher's
+            // limit.
             let short: String = message.chars().take(200).collect();
             request = request.with("reason", Message::escape(&short));
         }

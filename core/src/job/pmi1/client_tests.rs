@@ -1,6 +1,6 @@
-//! The client against a launcher that follows a script, right and wrong.
+//! The client with a scripted launcher, both a correct one and a faulty one.
 //!
-//! Real launchers are in `launch/tests/pmi.rs`; what they never do is here.
+//! `launch/tests/pmi.rs` uses real launchers; this file has what they never do.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -16,8 +16,8 @@ const INIT: &str = "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n";
 const MAXES: &str = "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024\n";
 const NAME: &str = "cmd=my_kvsname kvsname=kvs_1\n";
 
-/// A launcher that answers each line with the next of `answers`, then hangs up. The client is given
-/// to `body`; the result comes with what the launcher was asked.
+/// Runs `body` as the client of a launcher that answers each line with the next of `answers` and
+/// then hangs up. Returns the result, and the requests that the launcher received.
 fn scripted<R>(answers: &[&str], body: impl FnOnce(UnixStream) -> R) -> (R, Vec<String>) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     thread::scope(|scope| {
@@ -49,7 +49,7 @@ fn place() -> Place {
     }
 }
 
-/// A client that has joined, with a launcher that then gives these answers.
+/// Runs `body` with a client that has joined, and a launcher that then gives these answers.
 fn joined<R>(answers: &[&str], body: impl FnOnce(Client) -> R) -> (R, Vec<String>) {
     let all = [&[INIT, MAXES, NAME], answers].concat();
     scripted(&all, |stream| {
@@ -214,7 +214,7 @@ fn reports_go_only_to_a_launcher_that_takes_them() {
         "cmd=barrier_out rc=0\n",
     );
     let both = "cmd=report what=waiting text=recv,0,0,any,8; cmd=barrier_in";
-    // A report is not answered, and one that fits into no line is not sent.
+    // A report has no answer, and one that does not fit into a line is not sent.
     assert_eq!(say(&takes, &["", fence]), both);
     assert_eq!(say(INIT, &[fence]), "cmd=barrier_in");
 }
@@ -234,7 +234,7 @@ proptest! {
     #[test]
     fn any_answer_is_used_or_refused(noise in prop::collection::vec(any::<u8>(), 0..200)) {
         let line = [&noise[..], b"\n"].concat();
-        // Not text in general, so it goes by another way than the script's answers.
+        // It need not be text, so it cannot be one of the script's answers.
         let (ours, theirs) = UnixStream::pair().unwrap();
         (&theirs).write_all(&line).unwrap();
         theirs.shutdown(std::net::Shutdown::Write).unwrap();

@@ -11,10 +11,11 @@ use super::super::{Bootstrap, JobError};
 use super::client::{Client, Place};
 use super::{MAX_LINE, Message};
 
-/// Descriptors that `portolan run` hands over: the name in `Bootstrap::inherited`, its variable.
+/// Descriptors that `portolan run` hands over: the name for `Bootstrap::inherited`, and the
+/// variable.
 const INHERITED: &[(&str, &str)] = &[("shm", "PORTOLAN_SHM_FD")];
 
-/// The connection to a PMI-1 launcher; `None` if the environment names none.
+/// Connects to a PMI-1 launcher; `None` if the environment names none.
 pub(in super::super) fn connect(
     variables: &Variables<'_>,
 ) -> Result<Option<Box<dyn Bootstrap>>, JobError> {
@@ -36,7 +37,7 @@ fn connect_inherited(variables: &Variables<'_>, fd: u32) -> Result<Client, JobEr
     Client::start(Box::new(stream), place(variables, rank, size))
 }
 
-/// `PMI_PORT=host:port` and `PMI_ID`: the launcher answers with rank and size.
+/// With `PMI_PORT=host:port` and `PMI_ID`, the launcher answers with rank and size.
 fn connect_to(variables: &Variables<'_>, address: &str) -> Result<Client, JobError> {
     let id = required(variables, "PMI_ID")?;
     let lost = |source| JobError::Connection {
@@ -48,8 +49,8 @@ fn connect_to(variables: &Variables<'_>, address: &str) -> Result<Client, JobErr
     stream.set_nodelay(true).map_err(lost)?;
     writeln!(stream, "{}", Message::new("initack").with("pmiid", id)).map_err(lost)?;
 
-    // What a buffered reader holds back would be lost to the client: nothing is sent unasked after
-    // these four lines, so there is nothing to hold back.
+    // Bytes that remain in the buffered reader would be lost to the client. There are none, because
+    // after these four lines the launcher sends nothing unasked.
     let mut reader = BufReader::new(stream);
     let mut next = |command: &str| -> Result<Message, JobError> {
         let message = read_message(&mut reader).map_err(lost)?;
@@ -102,7 +103,7 @@ fn read_message(reader: &mut impl BufRead) -> io::Result<Message> {
 fn place(variables: &Variables<'_>, rank: u32, size: u32) -> Place {
     let inherit = |&(what, variable): &(&'static str, &str)| {
         let fd = variables.number(variable).ok().flatten()?;
-        // A variable of a job around this one may name a descriptor that is gone, or taken.
+        // If the variable belongs to an outer job, its descriptor may be closed or taken.
         take_over(variable, fd)
             .ok()
             .map(|descriptor| (what, descriptor))
@@ -151,10 +152,10 @@ fn check_place(rank: u32, size: u32) -> Result<(), JobError> {
     })
 }
 
-/// Makes a descriptor that the launcher left open across `exec` this process's own.
+/// Takes ownership of a descriptor that the launcher left open across `exec`.
 ///
-/// One that is close-on-exec cannot have come across `exec`: somebody in this process has taken it
-/// already, or opened it. So close-on-exec is also the mark that keeps two owners apart.
+/// A descriptor that is close-on-exec cannot have come across `exec`: something in this process has
+/// taken it already, or opened it. So the flag also marks descriptors that have an owner.
 fn take_over(variable: &str, fd: u32) -> Result<OwnedFd, JobError> {
     let bad = |why: &str, remedy| JobError::BadVariable {
         name: variable.to_owned(),
@@ -170,7 +171,7 @@ fn take_over(variable: &str, fd: u32) -> Result<OwnedFd, JobError> {
         )
     };
     let raw = RawFd::try_from(fd).map_err(|_| not_open())?;
-    // Looking at the mark and setting it are one step for whoever joins at the same time.
+    // Makes checking and setting the flag one step, in case several threads join at once.
     static TAKING: Mutex<()> = Mutex::new(());
     let _one = TAKING.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: F_GETFD only reads the descriptor's flags; any number may be asked about.
@@ -186,8 +187,8 @@ fn take_over(variable: &str, fd: u32) -> Result<OwnedFd, JobError> {
     }
     // SAFETY: F_SETFD changes one flag of a descriptor that was found open above.
     unsafe { libc::fcntl(raw, libc::F_SETFD, flags | libc::FD_CLOEXEC) };
-    // SAFETY: the descriptor is open, and nobody in this process owns it: it was inherited (it was
-    // not close-on-exec, which every Rust-made descriptor is), the launcher's variable gives it to
-    // whoever joins the job, and the mark set above keeps a second joiner out.
+    // SAFETY: the descriptor is open, and has no owner in this process. It was inherited, because
+    // it was not close-on-exec, as every descriptor made by Rust is. The launcher's variable gives
+    // it to the first joiner, and the flag set above keeps out a second one.
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }

@@ -1,11 +1,11 @@
-//! Keys and values within a launcher's limits: long values travel as several entries.
+//! Keys and values within a launcher's limits. Long values travel as several entries.
 
 use super::super::JobError;
 
-/// Longest key of ours. PMI allows 64; parts of a long value need room for a suffix.
+/// Longest key. PMI allows 64, but the parts of a long value need room for a suffix.
 const MAX_KEY: usize = 48;
 
-/// `Err` unless `key` can be exchanged on every bootstrap.
+/// Returns an error unless every bootstrap can exchange `key`.
 pub(in super::super) fn check_key(rank: u32, key: &str) -> Result<(), JobError> {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let why = if key.is_empty() {
@@ -24,9 +24,9 @@ pub(in super::super) fn check_key(rank: u32, key: &str) -> Result<(), JobError> 
     })
 }
 
-/// The key of part `index` of a value; part 0 is under the key itself.
+/// The key of part `index` of a value. Part 0 is under the key itself.
 ///
-/// `:` is not legal in a key, so a part never meets another value.
+/// A key must not contain `:`, so a part's key never equals that of another value.
 pub(super) fn part_key(key: &str, index: usize) -> String {
     if index == 0 {
         key.to_owned()
@@ -35,14 +35,14 @@ pub(super) fn part_key(key: &str, index: usize) -> String {
     }
 }
 
-/// An escaped value as entries of at most `limit` bytes: `(key, text)`.
+/// Splits an escaped value into entries `(key, text)` of at most `limit` bytes.
 ///
-/// The first says how many there are (`3:…`). A value that fits is one entry (`1:…`).
+/// The first starts with the number of entries (`3:…`). A value that fits is one entry (`1:…`).
 ///
-/// `limit` is at least 32.
+/// `limit` must be at least 32.
 pub(super) fn split(key: &str, escaped: &str, limit: usize) -> Vec<(String, String)> {
     debug_assert!(limit >= 32 && escaped.is_ascii());
-    // The count needs some of the first part's room; eight digits are more than it can have.
+    // The count takes room in the first part; it never has more than eight digits.
     let (first, mut rest) = escaped.split_at(escaped.len().min(limit - 9));
     let count = 1 + rest.len().div_ceil(limit);
     let mut parts = vec![(key.to_owned(), format!("{count}:{first}"))];
@@ -54,11 +54,11 @@ pub(super) fn split(key: &str, escaped: &str, limit: usize) -> Vec<(String, Stri
     parts
 }
 
-/// How many parts there are and what is in the first; `None` if it was not written by [`split`].
+/// The number of parts, and the content of the first; `None` if [`split`] did not write it.
 pub(super) fn first_part(text: &str) -> Option<(usize, &str)> {
     let (count, part) = text.split_once(':')?;
     let count: usize = count.parse().ok()?;
-    // A launcher that garbles a count must not make us ask for millions of parts.
+    // A garbled count must not make this rank ask for millions of parts.
     (1..=1_000_000).contains(&count).then_some((count, part))
 }
 

@@ -1,16 +1,16 @@
-//! Cuts a stream of bytes into lines, however the bytes arrive.
+//! Cuts a stream of bytes into lines, in whatever pieces the bytes arrive.
 
 use std::collections::VecDeque;
 
 use super::{Message, WireError};
 
-/// Longest line that is accepted, in bytes, its end not counted.
+/// Longest line that is accepted, in bytes, without its end.
 ///
-/// MPICH's clients stop at 1024, Slurm and Flux send somewhat more; a peer that sends more than
-/// this without an end of line is not speaking the protocol.
+/// MPICH's clients stop at 1024; Slurm and Flux send somewhat longer lines. A peer that sends more
+/// than this without an end of line is not speaking the protocol.
 pub const MAX_LINE: usize = 16 * 1024;
 
-/// Bytes received and not yet taken as messages.
+/// Bytes that have been received but not yet taken as messages.
 ///
 /// ```
 /// use portolan_core::job::pmi1::Lines;
@@ -25,23 +25,23 @@ pub const MAX_LINE: usize = 16 * 1024;
 #[derive(Debug, Default)]
 pub struct Lines {
     bytes: VecDeque<u8>,
-    /// How much of `bytes` is known to have no end of line in it.
+    /// Length of the part of `bytes` that is known to contain no end of line.
     searched: usize,
 }
 
 impl Lines {
-    /// Nothing received yet.
+    /// No bytes received yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds what a read has returned.
+    /// Adds the bytes that a read returned.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend(bytes);
     }
 
-    /// Whether something is left that has no end of line: a stream that ends here was cut off.
+    /// Whether bytes are left that have no end of line. A stream that ends here was cut off.
     #[must_use]
     pub fn is_mid_line(&self) -> bool {
         !self.bytes.is_empty()

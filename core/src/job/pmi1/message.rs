@@ -4,8 +4,8 @@ use std::fmt;
 
 /// A line of PMI-1: `cmd=NAME field=value …`.
 ///
-/// Names are not empty and unique within a line; values may be empty; neither holds blanks or
-/// control characters, which is what makes parsing a matter of splitting.
+/// Names are not empty, and unique within a line. Values may be empty. Neither contains blanks or
+/// control characters, so parsing is just splitting.
 ///
 /// ```
 /// use portolan_core::job::pmi1::Message;
@@ -18,7 +18,7 @@ use std::fmt;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// The first is the command: `("cmd", NAME)`, or `("mcmd", NAME)` for several lines.
+    /// The first field is the command: `("cmd", NAME)`, or `("mcmd", NAME)` for several lines.
     fields: Vec<(String, String)>,
 }
 
@@ -26,7 +26,7 @@ pub struct Message {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
-    /// A byte that no line may hold (blanks separate fields, so they cannot be in one).
+    /// A byte that no line may contain. (Blanks separate fields, so no field contains one.)
     #[error("byte {byte:#04x} at {at} cannot be part of a line")]
     BadByte {
         /// The byte.
@@ -46,7 +46,7 @@ pub enum WireError {
     /// The line does not begin with `cmd=` or `mcmd=` and a name.
     #[error("the line does not begin with cmd=NAME")]
     NoCommand,
-    /// The same name twice: which of the two counts would be a guess.
+    /// The same name twice. Choosing one of the two would be a guess.
     #[error("field `{name}` appears twice")]
     Twice {
         /// The name, cut to 40 characters.
@@ -73,8 +73,8 @@ impl Message {
     /// The line with one more field.
     ///
     /// # Panics
-    /// If the name is empty, holds `=` or is there already, or if name or value hold blanks or
-    /// control characters. Callers escape what they do not control ([`Self::escape`]).
+    /// If the name is empty, contains `=` or is already there, or if name or value contain blanks
+    /// or control characters. Callers must escape text that they do not control ([`Self::escape`]).
     #[must_use]
     pub fn with(mut self, name: &str, value: impl fmt::Display) -> Self {
         let value = value.to_string();
@@ -93,8 +93,8 @@ impl Message {
 
     /// Reads one line, without its end.
     ///
-    /// Blanks before, after and between fields may be repeated. Strict otherwise: what is not
-    /// certainly a line is an error.
+    /// Blanks before, after and between fields may be repeated. Otherwise parsing is strict:
+    /// anything doubtful is an error.
     ///
     /// # Errors
     /// Any [`WireError`] but [`WireError::TooLong`].
@@ -134,7 +134,7 @@ impl Message {
         self.fields.first().map_or("", |(_, value)| value)
     }
 
-    /// Whether the command takes several lines (`mcmd=`), up to one that says `endcmd`.
+    /// Whether the command spans several lines (`mcmd=`), up to one with `endcmd`.
     #[must_use]
     pub fn opens_block(&self) -> bool {
         self.fields.first().is_some_and(|(name, _)| name == "mcmd")
@@ -149,10 +149,11 @@ impl Message {
             .map(|(_, value)| &**value)
     }
 
-    /// Any text as a value that can travel: everything but letters, digits and ``-_.,:/()@+``
+    /// Escapes any text for use as a value: everything but letters, digits and ``-_.,:/()@+``
     /// becomes `%XX`.
     ///
-    /// Also `=` and `;`, which are legal in values but which other launchers' parsers trip over.
+    /// That includes `=` and `;`, which are legal in values but which other launchers' parsers
+    /// cannot handle.
     #[must_use]
     pub fn escape(text: &str) -> String {
         let mut escaped = String::with_capacity(text.len());
@@ -169,7 +170,7 @@ impl Message {
         escaped
     }
 
-    /// The text that [`escape`](Self::escape) was given; `None` if it cannot have been.
+    /// Undoes [`escape`](Self::escape); `None` if the text cannot be its result.
     #[must_use]
     pub fn unescape(escaped: &str) -> Option<String> {
         let mut bytes = Vec::with_capacity(escaped.len());
@@ -201,7 +202,7 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && !name.contains('=') && bad_byte(name.as_bytes()).is_none()
 }
 
-/// The first byte that no name or value may hold.
+/// The first byte that no name or value may contain.
 fn bad_byte(bytes: &[u8]) -> Option<u8> {
     bytes
         .iter()
@@ -275,7 +276,7 @@ mod tests {
         #[test]
         fn any_bytes_are_a_line_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             if let Ok(message) = Message::parse(&bytes) {
-                // What was accepted is in the form that we write ourselves.
+                // An accepted line is in the form that `to_string` writes.
                 let again = Message::parse(message.to_string().as_bytes()).unwrap();
                 prop_assert_eq!(again, message);
             }
