@@ -8,10 +8,10 @@
 //! writer in 1.1 to 1.5 ns. So the reader *takes* the lines that it has read: it stores a byte into
 //! each one while it is still in its cache, which costs 0.6 ns.
 //!
-//! How lines are copied matters as well. From about 2 KiB on, the C library copies with `rep
-//! movsb`, which takes destination lines for writing without fetching them first, but is slow to
-//! start. That pays off for many messages in a row. A short message, or one on its own, is copied
-//! faster [by words](copy_by_words), on the processors where that has been measured.
+//! How lines are copied matters as well. From about 2 KiB on, the C library copies with
+//! `rep movsb`, which takes destination lines for writing without fetching them first, but is slow
+//! to start. That pays off for many messages in a row. A short message, or one on its own, is
+//! copied faster [by words](copy_by_words), on the processors where that has been measured.
 
 use crate::config::{Settings, Switch};
 

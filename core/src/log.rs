@@ -24,8 +24,8 @@ use tracing::{Dispatch, Event, Level, Metadata, dispatcher};
 
 use crate::config::LogLevel;
 
-/// Logs a message for people, with the fields of [`tracing::event!`]: `log!(WARN, rank, peer, "what
-/// has happened")`.
+/// Logs a message for people, with the fields of [`tracing::event!`]:
+/// `log!(WARN, rank, peer, "what has happened")`.
 ///
 /// If no subscriber is interested in this level, it costs a load and a comparison.
 #[macro_export]

@@ -69,9 +69,8 @@ impl Client {
         client.agree_on_version()?;
         let value_max = client.ask_value_limit()?;
         client.kvsname = client.ask_kvsname()?;
-        // The rest of a line: `cmd=get_result rc=0 msg=success value=` or `cmd=put kvsname= key=
-        // value=`, a key, the name, the end of line and its zero, rounded up. The value may take
-        // what remains.
+        // Room for the rest of the line: `cmd=get_result rc=0 msg=success value=` or
+        // `cmd=put kvsname= key= value=`, a key, the name, the end of line and its zero, rounded up.
         let around = 112 + client.kvsname.len();
         client.value_limit = value_max
             .saturating_sub(1)

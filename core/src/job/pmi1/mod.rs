@@ -1,9 +1,9 @@
-//! PMI version 1: the protocol between a process and its launcher while a job starts and ends.
+//! PMI version 1: how a process and its launcher talk while a job starts and ends.
 //!
-//! It is MPICH's "simple PMI": lines of `name=value` words over a stream, whose descriptor is
-//! `PMI_FD` in the child's environment. Hydra, Slurm (`--mpi=pmi2`, which answers version 1 too),
-//! Flux and `portolan run` serve it. Every request has one answer, and a rank sends no request
-//! before the last one is answered.
+//! The protocol is MPICH's "simple PMI": lines of `name=value` words over a stream, `PMI_FD` in the
+//! child's environment. Hydra, Slurm (`--mpi=pmi2`, which answers version 1 too), Flux and
+//! `portolan run` serve it. One request, one answer; no request is sent before the last is
+//! answered.
 //!
 //! ```text
 //! rank → launcher                                  launcher → rank
@@ -17,11 +17,12 @@
 //! cmd=abort exitcode=3                             (none: the job is ended)
 //! ```
 //!
-//! `portolan run` adds `reports=1` to its answer to `init`. It then accepts lines `cmd=report
-//! what=NAME text=TEXT`, and does not answer them ([`Bootstrap::report`](super::Bootstrap)).
+//! `portolan run` adds `reports=1` to its answer to `init`, and then takes lines
+//! `cmd=report what=NAME text=TEXT`, which are not answered
+//! ([`Bootstrap::report`](super::Bootstrap)).
 //!
-//! [`Message`] is one line; [`Lines`] cuts a stream into lines. The server in the launcher uses
-//! both. Neither does any input or output, and neither panics on any input.
+//! [`Message`] is one line, [`Lines`] cuts a stream into lines; the server in the launcher uses
+//! both. Neither does any input or output, and neither panics on any bytes.
 
 mod client;
 #[cfg(test)]
