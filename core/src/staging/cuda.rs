@@ -19,7 +19,6 @@ use crate::buffer::MemoryKind;
 /// retained until the driver is dropped. Host memory is locked in the context of the address with
 /// which it is first used, for use by all contexts. A program that destroys contexts must do so
 /// after its worlds have ended.
-/// destroys contexts does so when its worlds have ended.
 pub struct Cuda {
     driver: Arc<Driver>,
 }

@@ -27,7 +27,6 @@ type Said = std::result::Result<Vec<u8>, Error>;
 /// The counts belong to the job, not to a communicator. Messages that were never received stay
 /// under the communicator's context. If the next communicator with that context counted from one,
 /// it would take them for its own.
-/// and if the next communicator there counted from one, it would take that for its own.
 #[derive(Debug, Default)]
 pub(in super::super) struct Attempts(Mutex<BTreeMap<(u32, u32, u32), u64>>);
 

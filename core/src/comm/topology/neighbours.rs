@@ -28,7 +28,6 @@ pub struct Neighbour {
     /// On a grid: twice the dimension, plus 1 for messages upwards. (In a periodic dimension of 1
     /// or 2 places, both neighbours are the same rank.) In a graph: how many times the rank has
     /// occurred before in the list.
-    /// has been named before.
     pub lane: u32,
 }
 

@@ -69,8 +69,8 @@ impl Client {
         client.agree_on_version()?;
         let value_max = client.ask_value_limit()?;
         client.kvsname = client.ask_kvsname()?;
-        // Room for the rest of the line: `cmd=get_result rc=0 msg=success value=` or
-        // `cmd=put kvsname= key= value=`, a key, the name, the end of line and its zero, rounded up.
+        // Room for the rest of the line, rounded up: `cmd=get_result rc=0 msg=success value=` or
+        // `cmd=put kvsname= key= value=`, a key, the name, the end of line and its zero.
         let around = 112 + client.kvsname.len();
         client.value_limit = value_max
             .saturating_sub(1)

@@ -174,7 +174,6 @@ pub trait TagOffload {
     /// cancel does nothing and is not answered. Otherwise the answer is [`Event::Cancelled`]. With
     /// `force`, the caller knows that no message can match the receive any more, and forgets it:
     /// there is no answer.
-    /// it: there is no answer.
     fn cancel(&mut self, receive: ReceiveId, force: bool);
 
     /// The next event, if there is one.
