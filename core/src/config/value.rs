@@ -267,7 +267,7 @@ choices! {
 choices! {
     /// How a rank waits.
     WaitMode {
-        /// Whatever suits the number of ranks and the cores that they may use.
+        /// Chooses by the number of ranks and the cores that they may use.
         Auto = "auto",
         /// Polls without end: lowest latency, one core per rank.
         Spin = "spin",
@@ -294,9 +294,9 @@ choices! {
     LogLevel {
         /// Nothing.
         Off = "off",
-        /// Whatever ends the job.
+        /// Errors that end the job.
         Error = "error",
-        /// Whatever is probably not intended.
+        /// Conditions that are probably not intended.
         Warn = "warn",
         /// Choices that were made, and why.
         Info = "info",

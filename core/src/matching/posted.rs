@@ -130,7 +130,7 @@ impl<T> PostedQueue<T> {
         {
             return Some(self.slots.remove(slot).value);
         }
-        // A copy, so that the caller need not keep the envelope in memory on the fast path.
+        // A copy, so that the envelope needs an address in memory on this path only.
         let envelope = *envelope;
         self.match_further(&envelope)
     }

@@ -61,14 +61,14 @@ impl std::fmt::Debug for Staging {
 }
 
 impl Staging {
-    /// Uses these drivers.
+    /// Makes a `Staging` with these drivers.
     #[must_use]
     pub fn new(drivers: Vec<Arc<dyn Accelerator>>) -> Self {
         Self { drivers }
     }
 
-    /// Uses the drivers of the accelerators in this machine. The drivers' libraries are opened at
-    /// run time; without them, all memory is the host's.
+    /// Makes a `Staging` with the drivers of the accelerators in this machine. The drivers'
+    /// libraries are opened at run time; without them, all memory is the host's.
     #[must_use]
     pub fn detected() -> Self {
         let cuda = Cuda::open().map(|cuda| Arc::new(cuda) as Arc<dyn Accelerator>);
