@@ -42,7 +42,7 @@ impl Level for Multiple {
 }
 
 /// Exclusive access to a channel's state: the device's side of the paper's thread locks
-/// (`MPID_THREAD_DS_LOCK` and its kin, section 6.3).
+/// (`MPID_THREAD_DS_LOCK` and related routines, section 6.3).
 pub trait StateLock<S> {
     /// Grants access for as long as it lives.
     type Guard<'a>: DerefMut<Target = S>

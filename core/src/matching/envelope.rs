@@ -172,8 +172,9 @@ impl Key {
     /// In practice ranks, tags and contexts are small consecutive numbers, and a peer may send any
     /// tags. Each step below is a bijection of the 64-bit state, so keys that differ in only one
     /// word never collide before the final truncation. The multiplications carry every input bit
-    /// into the bits that choose a bucket. The engine may give each queue its own `seed`, so that a
-    /// peer that knows this source code still cannot predict the buckets.
+    /// into the bits that choose a bucket. A queue may have a `seed` of its own, so that a peer
+    /// that knows this source code still cannot predict the buckets. (The engine uses the default,
+    /// 0.)
     #[inline]
     pub(super) fn hash(&self, seed: u64) -> u32 {
         let tail = u64::from(self.tag) | u64::from(self.kind) << 32;
