@@ -1,4 +1,4 @@
-//! Collective operations: schedules, the algorithms that write them, and what runs them.
+//! Collective operations: schedules, the algorithms that write them, and the code that runs them.
 //!
 //! **What it is.** Barrier, broadcast, gather, scatter, allgather, alltoall, reduce, allreduce,
 //! reduce-scatter, scan and their variants (MPI-4 chapter 6, and the neighbour collectives of
@@ -8,20 +8,21 @@
 //!
 //! Operations between the two groups of an intercommunicator are in [`inter`].
 //!
-//! **What it is not.** It knows no backend, only what a device says it can do; it has no typed
-//! interface (that is the crate `portolan`) and makes no communicators (that is
-//! `portolan_core::comm`; [`compare_creation`] only compares what the ranks call before).
+//! **What it is not.** It does not know which backend it runs on, only what the device says it can
+//! do. It has no typed interface (that is the crate `portolan`) and makes no communicators (that is
+//! `portolan_core::comm`; [`compare_creation`] only compares the ranks' calls before one is made).
 //!
-//! **Who calls it.** `portolan`'s communicators, and `rma`, which is to come, for its
-//! synchronisation.
+//! **Who calls it.** `portolan`'s communicators and, once it exists, `rma` for its synchronisation.
 //!
 //! **Invariants.**
 //! - Nothing is sent before the arguments have been validated ([`check()`]).
-//! - All ranks choose the same algorithm: from the same table by what all of them know.
-//! - Operations on one communicator are started in one order on all ranks; their number, the same
-//!   everywhere, tells their messages apart.
-//! - An error in one message does not stop a rank's schedule, because others wait for the rest of
-//!   it.
+//! - All ranks choose the same algorithm: each consults the same table, using only values that all
+//!   ranks know.
+//! - All ranks start the operations on a communicator in the same order. Each operation therefore
+//!   has the same number on every rank, and that number tells its messages apart from those of
+//!   others.
+//! - An error in one message does not stop a rank's schedule, because other ranks wait for the rest
+//!   of it.
 
 pub mod algorithms;
 pub mod args;

@@ -1,4 +1,4 @@
-//! Buffers of the program, as operations over boards see them.
+//! The program's buffers as operations over boards see them.
 
 use portolan_core::buffer::TypedBuf;
 use portolan_core::{Error, ErrorKind, Result, lines};
@@ -8,7 +8,7 @@ use crate::args::Many;
 use crate::direct::boards::board::CHUNK;
 use crate::schedule::{Base, Builder, Span};
 
-/// A buffer as the stream of its packed bytes: for what moves data.
+/// A buffer as the stream of its packed bytes, for operations that move data.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::direct) struct Stream<'a> {
     ptr: *mut u8,
@@ -26,7 +26,7 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// The block of a rank.
+    /// A rank's block of a buffer.
     #[inline]
     pub(in crate::direct) fn block(many: &Many<'a>, rank: u32) -> Self {
         let rank = rank as usize;
@@ -53,7 +53,7 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Bytes of the block of a rank.
+    /// Bytes in a rank's block.
     #[inline]
     pub(in crate::direct) fn block_len(many: &Many<'_>, rank: u32) -> usize {
         let rank = rank as usize;
@@ -64,34 +64,34 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Bytes of data.
+    /// Bytes of packed data.
     #[inline]
     pub(in crate::direct) fn len(&self) -> usize {
         self.count * self.layout.size()
     }
 
-    /// Items of it.
+    /// Number of items.
     pub(in crate::direct) fn count(&self) -> usize {
         self.count
     }
 
-    /// Of what it is.
+    /// Layout of an item.
     pub(in crate::direct) fn layout(&self) -> &'a Layout {
         self.layout
     }
 
-    /// Where displacement 0 of the first item is.
+    /// The address of displacement 0 of the first item.
     pub(in crate::direct) fn address(&self) -> *mut u8 {
         self.ptr
     }
 
-    /// The same as a span of a schedule, whose memory `base` begins at `origin`.
+    /// The same buffer as a span of a schedule in which `base` begins at `origin`.
     pub(in crate::direct) fn span(&self, b: &mut Builder, base: Base, origin: *mut u8) -> Span {
         let offset = (self.ptr as isize).wrapping_sub(origin as isize);
         b.span(base, offset, self.count, self.layout)
     }
 
-    /// Copies bytes `at..at + len` of the stream to `to`; less, where it ends.
+    /// Copies bytes `at..at + len` of the stream to `to`, or fewer if the stream ends before that.
     ///
     /// # Safety
     /// The buffer is readable, `to` is writable for `len` bytes, and they do not overlap.
@@ -106,7 +106,8 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Copies `len` bytes at `from` to the stream, from position `at` on; less, where it ends.
+    /// Copies `len` bytes from `from` into the stream at position `at`, or fewer if the stream ends
+    /// before that.
     ///
     /// # Safety
     /// The buffer is writable, `from` is readable for `len` bytes, and they do not overlap.
@@ -121,11 +122,11 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// The same from a board; `takes` says whether the lines are taken, because nobody else reads
-    /// them.
+    /// As [`write`](Self::write), from a board. `takes` says whether to take the cache lines read,
+    /// which is right if no other rank reads them.
     ///
     /// # Safety
-    /// As [`write`](Self::write), and what is taken is writable, and has no other reader.
+    /// As [`write`](Self::write). Lines that are taken are writable and have no other reader.
     #[inline]
     pub(in crate::direct) unsafe fn take(&self, at: usize, from: *mut u8, len: usize, takes: bool) {
         // SAFETY: from the caller.
@@ -147,8 +148,8 @@ impl<'a> Stream<'a> {
     /// This buffer is readable, the other writable, and they do not overlap.
     pub(in crate::direct) unsafe fn copy_to(&self, to: &Self) {
         let len = self.len().min(to.len());
-        // SAFETY: from the caller. A layout whose items are their own packed stream is read or
-        // written as that.
+        // SAFETY: from the caller. If the items of one layout are their own packed stream, that
+        // buffer is read or written directly as the stream.
         unsafe {
             if self.layout.is_contiguous() {
                 to.write(0, self.ptr, len);
@@ -164,15 +165,15 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// Copies bytes, few of them without the call that copies many: that takes longer than moving them
-/// does.
+/// Copies bytes. A few bytes are copied inline, because the call of the general copy routine takes
+/// longer than moving them.
 ///
 /// # Safety
 /// `from` is readable and initialised and `to` writable for `len` bytes, and they do not overlap.
 #[inline]
 unsafe fn copy_bytes(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: from the caller; the second word ends where the bytes do, and is loaded before
-    // anything is stored.
+    // SAFETY: from the caller. The second word ends where the bytes end, and both words are loaded
+    // before either is stored.
     unsafe {
         match len {
             4..=7 => {
@@ -192,8 +193,8 @@ unsafe fn copy_bytes(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Goes through `len` bytes by way of a small buffer: `copy` gets the position, the buffer, and how
-/// many bytes to move now.
+/// Processes `len` bytes through a small buffer: `copy` receives the position, the buffer, and the
+/// number of bytes to move in this call.
 fn in_parts(len: usize, mut copy: impl FnMut(usize, *mut u8, usize)) {
     let mut part = [0u8; 4096];
     for at in (0..len).step_by(part.len()) {
@@ -202,19 +203,19 @@ fn in_parts(len: usize, mut copy: impl FnMut(usize, *mut u8, usize)) {
     }
 }
 
-/// Bytes that are combined before their lines are taken: few enough to be in the first cache still.
+/// Bytes combined before their lines are taken: few enough that they are still in the L1 cache.
 const COMBINED: usize = 4 << 10;
 
-/// Items that are reduced.
+/// Items to be reduced.
 ///
-/// On a board they lie as in the program's buffers, gaps included, because an operator of the
-/// program knows no other form.
+/// On a board the items lie as in the program's buffers, gaps included, because user-defined
+/// operators know no other form.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::direct) struct Items<'a> {
     op: &'a Op,
     layout: &'a Layout,
     pub(in crate::direct) count: usize,
-    /// Whether their data is one run of bytes that begins at displacement 0.
+    /// Whether the data is one run of bytes that begins at displacement 0.
     contiguous: bool,
 }
 
@@ -229,62 +230,62 @@ impl<'a> Items<'a> {
         }
     }
 
-    /// Whether an item is so short that parts of chunks for `ranks` ranks have room for it, and
-    /// takes a place of its own: many that lie over each other need less room than the length that
-    /// is told of them.
+    /// Whether boards can hold such items. An item must be short enough that a chunk, divided among
+    /// `ranks` ranks, has room for it in each part. Items must also not overlap: overlapping items
+    /// would occupy less room than the length that ranks show for them.
     #[inline]
     pub(in crate::direct) fn fit_boards(layout: &Layout, ranks: u32) -> bool {
         if layout.extent().unsigned_abs() < layout.size() {
             return false;
         }
         let item = layout.true_extent().unsigned_abs() + layout.extent().unsigned_abs();
-        // A part begins at a line.
+        // Each part begins at a cache line.
         (item + 64).saturating_mul(ranks as usize) <= CHUNK
     }
 
-    /// Bytes of data.
+    /// Bytes of packed data.
     #[inline]
     pub(in crate::direct) fn len(&self) -> usize {
         self.count * self.layout.size()
     }
 
-    /// Bytes that they reach over, relative to displacement 0 of the first.
+    /// The range of bytes that the items reach over, relative to displacement 0 of the first.
     #[inline]
     fn reach(&self) -> std::ops::Range<isize> {
         if self.contiguous {
             return 0..self.len() as isize;
         }
-        // It has been computed before, by `check`.
+        // `check` has computed this before without an overflow.
         self.layout.span(self.count).unwrap_or(0..0)
     }
 
-    /// Bytes that they need on a board.
+    /// Bytes that the items need on a board.
     #[inline]
     pub(in crate::direct) fn room(&self) -> usize {
         let reach = self.reach();
         (reach.end - reach.start) as usize
     }
 
-    /// How many such items fit so many bytes, which are enough for one.
+    /// How many items fit in `bytes` bytes, which hold at least one.
     pub(in crate::direct) fn per(&self, bytes: usize) -> usize {
         let more = bytes.saturating_sub(self.layout.true_extent().unsigned_abs());
         let each = self.layout.extent().unsigned_abs();
         more.checked_div(each).map_or(usize::MAX, |more| more + 1)
     }
 
-    /// Where displacement 0 of the first item is, if they lie at `place` on a board.
+    /// The address of displacement 0 of the first item, if the items lie at `place` on a board.
     #[inline]
     pub(in crate::direct) fn on_board(&self, place: *mut u8) -> *mut u8 {
         place.wrapping_offset(-self.reach().start)
     }
 
-    /// So many items of the same kind.
+    /// The same kind of items, `count` of them.
     #[inline]
     pub(in crate::direct) fn with(&self, count: usize) -> Self {
         Self { count, ..*self }
     }
 
-    /// Where item number `index` is, if the first is at `first`.
+    /// The address of item number `index`, if the first is at `first`.
     #[inline]
     pub(in crate::direct) fn nth(&self, first: *mut u8, index: usize) -> *mut u8 {
         first.wrapping_offset(index as isize * self.layout.extent())
@@ -293,7 +294,8 @@ impl<'a> Items<'a> {
     /// Copies all items.
     ///
     /// # Safety
-    /// They are readable and initialised at `from` and writable at `to`, and do not overlap.
+    /// The items are readable and initialised at `from` and writable at `to`, and the two do not
+    /// overlap.
     #[inline]
     pub(in crate::direct) unsafe fn copy(&self, from: *const u8, to: *mut u8) {
         // SAFETY: from the caller, for all of it.
@@ -311,11 +313,11 @@ impl<'a> Items<'a> {
         }
     }
 
-    /// Copies all items from a board; `takes` says whether their lines are taken, because nobody
-    /// else reads them.
+    /// Copies all items from a board. `takes` says whether to take their cache lines, which is
+    /// right if no other rank reads them.
     ///
     /// # Safety
-    /// As [`copy`](Self::copy), and what is taken is writable, and has no other reader.
+    /// As [`copy`](Self::copy). Lines that are taken are writable and have no other reader.
     #[inline]
     pub(in crate::direct) unsafe fn copy_shown(&self, from: *mut u8, to: *mut u8, takes: bool) {
         // SAFETY: from the caller.
@@ -328,7 +330,7 @@ impl<'a> Items<'a> {
         }
     }
 
-    /// `right = left op right`, where `left` is on a board; `takes` as in
+    /// `right = left op right`, with `left` on a board; `takes` as in
     /// [`copy_shown`](Self::copy_shown).
     ///
     /// # Errors
@@ -360,7 +362,7 @@ impl<'a> Items<'a> {
         Ok(())
     }
 
-    /// Whether lines in which these lie are taken if `takes`.
+    /// Whether to take the lines of these items, given `takes`.
     #[inline]
     fn are_taken(&self, takes: bool) -> bool {
         takes && self.contiguous && self.len() > lines::LINE

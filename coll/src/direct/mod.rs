@@ -1,19 +1,21 @@
 //! Collective operations through memory that all ranks of a communicator can load and store.
 //!
 //! Where the device has [`Caps::DIRECT`](portolan_core::device::Caps::DIRECT) and all members are
-//! on one node, blocking operations send no messages. Each rank has a *board* ([`boards::board`]),
-//! on which it writes what the others are to see; they look at it until it is there
-//! ([`blocking::steps`]). What fits a cache line costs the transfer of one line; longer data goes
-//! through chunks that stay in caches, up to a length ([`boards::limits`]) from which messages are
-//! better, or may be ([`blocking::choice`]), if all agree on the board about it.
+//! on one node, blocking operations send no messages. Each rank has a *board* ([`boards::board`])
+//! on which it writes the data for the others; they poll the board until the data is there
+//! ([`blocking::steps`]). Data that fits in a cache line costs the transfer of one line. Longer
+//! data goes through chunks that stay in caches. From a certain length on ([`boards::limits`])
+//! messages are faster, or may be ([`blocking::choice`]); the ranks then agree on the board to use
+//! them.
 //!
-//! Nonblocking and persistent operations never match blocking ones (MPI-4 section 6.12). Those of
-//! up to [`RADIX`] ranks take a step on a *track* of the boards ([`tracks::begun`]), with what is
-//! short; what is long is messages beside it, as are those of more ranks.
+//! Nonblocking and persistent operations never match blocking ones (MPI-4 section 6.12). With up to
+//! [`RADIX`] ranks, such an operation takes a step on a *track* of the boards ([`tracks::begun`]):
+//! short data goes over the track, long data goes as messages beside it. With more ranks,
+//! everything goes as messages.
 //!
-//! Ranks that disagree about lengths are told so
-//! ([`InvalidCount`](portolan_core::ErrorKind::InvalidCount)) as far as they can see it, and the
-//! boards stay in step ([`agree`]).
+//! Ranks that disagree about lengths get an error
+//! ([`InvalidCount`](portolan_core::ErrorKind::InvalidCount)) as far as they can see the
+//! disagreement, and the boards stay in step ([`agree`]).
 
 mod agree;
 mod blocking;
@@ -58,57 +60,58 @@ use tracks::hope::Hope;
 use tracks::messages::Messages;
 use tracks::turns::Turns;
 
-/// The boards of a communicator: not made yet, or none.
+/// The boards of a communicator. The cell is empty until they are made, and holds `None` if the
+/// communicator has none.
 #[derive(Debug, Default)]
 pub(crate) struct Direct {
     boards: OnceLock<Option<Arc<Boards>>>,
-    /// Whether a thread is at making them.
+    /// Whether a thread is making them now.
     making: AtomicBool,
 }
 
-/// The boards of all ranks of a communicator, as one of them sees them.
+/// The boards of all ranks of a communicator, as seen by one of them.
 #[derive(Debug)]
 struct Boards {
     map: Map,
-    /// By rank.
+    /// The address of each rank's board, indexed by rank.
     boards: Box<[NonNull<u8>]>,
     processes: Box<[ProcId]>,
     rank: u32,
-    /// Of a communicator with a topology.
+    /// The edges of the topology, if the communicator has one.
     edges: Option<Edges>,
     long: Long,
-    /// The own one.
+    /// The memory of this rank's own board.
     region: Region,
-    /// The step that comes next, and the one before which all ranks are known to have all behind
-    /// them: between operations. One thread at a time uses them, because operations on one
-    /// communicator do not overlap.
+    /// The number of the next step, and the step up to which every rank is known to have finished
+    /// (all steps before `proved`). Both are valid between operations. Only one thread at a time
+    /// uses them, because operations on one communicator do not overlap.
     step: AtomicU32,
     proved: AtomicU32,
     tracks: [Turns; TRACKS],
-    /// How long a start looks for the others.
+    /// How long the start of an operation polls for the other ranks.
     hope: Hope,
-    /// Whether this rank waited in the last operation for others that did not wait for it
+    /// Whether this rank waited in the last operation for ranks that did not wait for it
     /// ([`blocking::beside`]).
     waits_alone: AtomicBool,
-    /// Whether this rank looked at nobody in the last operation.
+    /// Whether this rank looked at no other rank in the last operation.
     ahead: AtomicBool,
-    /// Whether a blocking operation is at it.
+    /// Whether a blocking operation is using the boards.
     busy: AtomicBool,
     many_threads: bool,
     pool: Arc<Pool>,
-    /// Whether ranks look if the others' items are of the same sort.
+    /// Whether ranks check that the others' items are of the same sort.
     types: bool,
-    /// Whether all of them take the lines of what one alone reads on a board
+    /// Whether every rank takes the cache lines of board data that it alone reads
     /// ([`lines`](portolan_core::lines)).
     takes: bool,
-    /// Which way long operations take.
+    /// Which way (boards or messages) long operations take.
     choice: Choice,
 }
 
-// SAFETY: the addresses are of memory that is accessed as atomics, or by the protocol of `steps` by
-// the one operation that `busy` lets in, or by that of tracks: a place there is its step's, a step
-// is one operation's (the track gives each once, to one thread at a time), and an operation is one
-// thread's at a time.
+// SAFETY: the addresses point to memory that is accessed in one of three ways: as atomics; by the
+// protocol of `steps`, by the one operation that `busy` lets in; or by the protocol of tracks. In
+// the last, a place belongs to its step, a step to one operation (the track gives out each step
+// once, to one thread at a time), and an operation to one thread at a time.
 unsafe impl Send for Boards {}
 // SAFETY: as above.
 unsafe impl Sync for Boards {}
@@ -119,13 +122,13 @@ impl Boards {
         self.boards.len() as u32
     }
 
-    /// A place for this rank's part in an operation on a track.
+    /// An empty record for this rank's part in an operation on a track.
     #[inline]
     fn call<'a>(&self, operation: &Operation<'_>) -> Call<'a> {
         Call::new((self.rank, self.size()), self.sorts_of(operation))
     }
 
-    /// Describes the part there; `false` for an operation that is not done on a track.
+    /// Fills in the record of this rank's part; `false` if the operation cannot be done on a track.
     #[inline]
     fn describe<'a>(
         &'a self,
@@ -136,7 +139,7 @@ impl Boards {
         call.describe(operation, self.edges.as_ref(), track)
     }
 
-    /// The sorts of what an operation moves at this rank.
+    /// The sorts of the items that an operation moves at this rank.
     #[inline]
     fn sorts_of(&self, operation: &Operation<'_>) -> Sorts {
         match (self.types, operation) {
@@ -150,13 +153,13 @@ impl Boards {
         self.boards[rank as usize].as_ptr()
     }
 
-    /// This rank's.
+    /// This rank's board.
     #[inline]
     fn own(&self) -> *mut u8 {
         self.region.ptr
     }
 
-    /// The boards of the others, and whose they are.
+    /// The other ranks' boards, each with its rank's process.
     #[inline]
     fn others(&self) -> impl Iterator<Item = (*mut u8, ProcId)> + '_ {
         let others = |&(rank, _): &(u32, _)| rank != self.rank;
@@ -165,8 +168,8 @@ impl Boards {
             .map(|(_, (board, process))| (board.as_ptr(), *process))
     }
 
-    /// Lets one operation in. With one thread another may want to, too: an operator can come to the
-    /// communicator.
+    /// Lets one operation in. Even a single-threaded rank can try to enter twice: a user-defined
+    /// operator may call an operation on the communicator.
     #[inline]
     fn enter<D: Device>(&self, comm: &Communicator<D>) -> Result<()> {
         let busy = if self.many_threads {
@@ -201,7 +204,7 @@ fn two_at_once<D: Device>(comm: &Communicator<D>) -> Error {
 }
 
 impl Direct {
-    /// The boards of a communicator. The first call makes them: collective.
+    /// The boards of a communicator. The first call makes them and is collective.
     #[inline]
     fn boards<D: Device>(
         &self,
@@ -220,13 +223,13 @@ impl Direct {
         comm: &Communicator<D>,
         pool: &Arc<Pool>,
     ) -> Result<Option<&Arc<Boards>>> {
-        // Two threads that exchange keys with the other ranks would take each other's.
-        // Acquire: pairs with the Release store below, of another thread of this rank.
+        // Two threads that exchanged keys with the other ranks at the same time could receive each
+        // other's. Acquire: pairs with the Release store below, of another thread of this rank.
         if self.making.swap(true, Ordering::Acquire) {
             return Err(two_at_once(comm));
         }
         let made = match self.boards.get() {
-            // Another thread was done with it between the question and the turn.
+            // Another thread made them between the check above and this thread's turn.
             Some(boards) => Ok(boards.as_ref()),
             None => setup::make(comm, pool)
                 .map(|fresh| self.boards.get_or_init(|| fresh.map(Arc::new)).as_ref()),
@@ -237,7 +240,8 @@ impl Direct {
     }
 }
 
-/// Does an operation through shared memory, if that is the way on this communicator; `None` if not.
+/// Performs an operation through shared memory; `None` if this operation does not go that way on
+/// this communicator.
 ///
 /// # Safety
 /// As [`crate::run()`].
@@ -251,8 +255,8 @@ pub(crate) unsafe fn run<D: Device>(
     if !applies(&job.options, operation, comm.size()) {
         return None;
     }
-    // First of all: making boards is collective, and a rank that is told of a wrong argument is not
-    // there.
+    // The arguments are checked first, because making the boards is collective and a rank that
+    // returns an error for a wrong argument does not take part in it.
     if let Err(error) = check(comm, operation) {
         return Some(Err(error));
     }
@@ -269,7 +273,8 @@ pub(crate) unsafe fn run<D: Device>(
     }
 }
 
-/// What [`run`] has left to messages is over: it may have been measured.
+/// An operation that [`run`] left to messages has finished; the choice of ways may have been timing
+/// it.
 #[inline]
 pub(crate) fn over<D: Device>(comm: &Communicator<D>, state: &State) {
     if let Some(Some(boards)) = state.direct.boards.get() {
@@ -277,28 +282,29 @@ pub(crate) fn over<D: Device>(comm: &Communicator<D>, state: &State) {
     }
 }
 
-/// The boards on which operations may take steps of tracks.
+/// The boards of a communicator on which operations may take steps of tracks.
 #[derive(Clone, Copy)]
 pub(crate) struct Tracks<'a>(&'a Arc<Boards>);
 
-/// An operation that takes a step on a track.
+/// An operation that is ready to take a step on a track.
 #[derive(Clone, Copy)]
 pub(crate) struct Ready<'a> {
     boards: &'a Arc<Boards>,
     call: &'a Call<'a>,
 }
 
-/// What became of an operation that was started.
+/// The state of an operation after its start.
 pub(crate) enum Start {
-    /// This rank's part in it is over.
+    /// This rank's part has finished.
     Over(Result<()>),
-    /// It goes on inside progress.
+    /// It continues inside progress.
     Pending(Pending),
 }
 
-/// Whether nonblocking operations on a communicator may use tracks: if boards have been made,
-/// because that is collective, and the call of a nonblocking operation waits for nobody. Blocking
-/// and persistent operations make them, and all ranks call those in the same order.
+/// The boards, if nonblocking operations on the communicator may use tracks. They may only once the
+/// boards exist: making boards is collective, and the call of a nonblocking operation must not wait
+/// for other ranks. Blocking and persistent operations make the boards, and all ranks call those in
+/// the same order.
 ///
 /// # Errors
 /// As [`check`].
@@ -318,7 +324,8 @@ pub(crate) fn tracks<'a, D: Device>(
     Ok(Some(Tracks(boards)))
 }
 
-/// The track of a persistent operation, and what it does there. Collective: makes boards.
+/// The track of a persistent operation, and its description for that track. Collective, because it
+/// makes the boards.
 ///
 /// # Errors
 /// If a member has failed.
@@ -337,7 +344,7 @@ pub(crate) fn keep<D: Device>(
     Ok(there.then(|| (track, Arc::new(Kept::of(operation)))))
 }
 
-/// The boards of a persistent operation that was kept ([`Kept::operation`]).
+/// The boards for a persistent operation that has been kept ([`Kept::operation`]).
 pub(crate) fn tracks_of_kept(state: &State) -> Option<Tracks<'_>> {
     match state.direct.boards.get() {
         Some(Some(boards)) => Some(Tracks(boards)),
@@ -346,8 +353,8 @@ pub(crate) fn tracks_of_kept(state: &State) -> Option<Tracks<'_>> {
 }
 
 impl<'a> Tracks<'a> {
-    /// What an operation does on a track, ready to be started; `None` for one that is not done
-    /// there. It is large, and stays where the caller keeps it.
+    /// Prepares an operation for a start on a track; `None` for one that cannot be done on a track.
+    /// The description is large, so it stays in the caller's `call`.
     #[inline]
     pub(crate) fn ready<'c>(
         self,
@@ -367,28 +374,29 @@ impl<'a> Tracks<'a> {
 }
 
 impl Ready<'_> {
-    /// Whether all of its data goes by messages.
+    /// Whether all of its data goes as messages.
     fn is_by_messages(&self) -> bool {
         self.call.place.is_none()
     }
 
-    /// Whether any of its data does.
+    /// Whether any of its data goes as messages.
     pub(crate) fn has_messages(&self) -> bool {
         self.call.has_messages
     }
 
-    /// The messages of one that goes over boards but for them.
+    /// The messages of an operation that otherwise goes over boards.
     pub(crate) fn messages(&self, name: Name) -> Option<Plan> {
         self.call.messages(name).map(Messages::plan)
     }
 
-    /// Whether several threads may start operations at once, on this communicator or another.
+    /// Whether several threads may start operations at once, on this or another communicator.
     #[inline]
     pub(crate) fn has_many_threads(&self) -> bool {
         self.boards.many_threads
     }
 
-    /// Starts one that has no messages, on a track. `kept` is what was made ready, for later.
+    /// Starts an operation that has no messages, on a track. `kept` makes the owned description,
+    /// which is only needed if the operation does not finish here.
     ///
     /// # Safety
     /// As [`crate::start`].
@@ -415,7 +423,7 @@ impl Ready<'_> {
         Start::Pending(Pending::new(boards, kept(), begun, false))
     }
 
-    /// Starts one that has messages, and goes on inside progress.
+    /// Starts an operation that has messages; it continues inside progress.
     ///
     /// # Safety
     /// As [`crate::start`].
@@ -434,10 +442,10 @@ impl Ready<'_> {
         Pending::new(boards, kept, begun, self.is_by_messages())
     }
 
-    /// Lets a moment pass in a barrier before this rank looks, for the reason that `Steps::settle`
-    /// gives. (Two ranks on an EPYC of family 25: 115 ns with it and 120 without, and 245 and 310
-    /// while the host has their cores apart. Operations with data are at it for so long that they
-    /// gain nothing by it.)
+    /// Pauses briefly in a barrier before this rank looks at the others, for the reason given at
+    /// `Steps::settle`. (Two ranks on an EPYC of family 25: 115 ns with the pause and 120 without;
+    /// 245 and 310 while the host places their cores apart. Operations with data take long enough
+    /// that the pause gains nothing.)
     #[inline]
     fn settle(&self) {
         if !self.call.has_data() {
@@ -450,7 +458,7 @@ impl Ready<'_> {
         let Self { boards, call } = *self;
         state.count(Counters::Signals, 1);
         state.count(Counters::Looks, call.looks_at().into());
-        // As in `run_on`, for the next barrier. (Relaxed: a guess.)
+        // As in `run_on`, a guess for the next barrier, hence Relaxed.
         boards
             .waits_alone
             .store(call.waits_alone(), Ordering::Relaxed);
@@ -458,8 +466,7 @@ impl Ready<'_> {
     }
 }
 
-/// Whether an operation is for boards, where there are such: a question to which all ranks have the
-/// same answer.
+/// Whether an operation goes over boards where there are any. All ranks come to the same answer.
 #[inline]
 fn applies(options: &Options, operation: &Operation<'_>, ranks: u32) -> bool {
     if !options.direct || options.compare {
@@ -485,7 +492,7 @@ unsafe fn run_on<D: Device>(
 ) -> Result<Way> {
     boards.enter(comm)?;
     let number = state.begin();
-    // Out of an operator of the program a panic would leave the others waiting.
+    // A panic in a user-defined operator would unwind and leave the other ranks waiting.
     let guard = NoUnwind::new("a collective operation");
     let steps = Steps::new(comm, state, boards, boards.sorts_of(operation));
     if steps.take_turns() && !matches!(operation, Operation::Barrier) {

@@ -1,60 +1,64 @@
-//! Boards: what one rank shows the others, and how it lies in memory.
+//! Boards: the memory in which a rank shows the others its part, and its layout.
 //!
-//! Each rank has one board per communicator, and writes its own only. (The exception are the words
-//! in which the others say that they have gone: [`Map::gone`].) Operations are made of *steps*,
-//! which all ranks count alike. In step `s` a rank has cell `s mod` [`CELLS`], two cache lines with
-//! a header and a little data, and chunk `s mod` [`CHUNKS`] for more.
+//! Each rank has one board per communicator and writes only its own. (The exception is the words in
+//! which the other ranks say that they no longer use it: [`Map::gone`].) Operations are made of
+//! *steps*, which all ranks count alike. In step `s` a rank has cell `s mod` [`CELLS`] (two cache
+//! lines with a header and a little data) and, for more data, chunk `s mod` [`CHUNKS`].
 //!
-//! Beside those for blocking operations a board has *tracks* ([`TRACKS`]), with steps of their own,
-//! cells and small chunks, for operations that are under way while the rank does something else.
+//! Besides the places for blocking operations a board has *tracks* ([`TRACKS`]), each with steps,
+//! cells and small chunks of its own. They serve operations that are under way while the rank does
+//! something else.
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::direct::agree::sort::Sort;
 use crate::direct::blocking::exchange::{ASIDE, RADIX};
 
-/// Cells of a board: as many steps a rank may be ahead of the slowest, at most. (Where ranks take
-/// turns on processors, one that waits for nobody goes on for so long before it gives its own away.
-/// Eight and four ranks on two cores, 8 bytes, to the time with 16: scatter 0.91 and 0.92, gather
-/// 0.86, bcast 0.84 and 0.90. With 64 the lines of all cells take so much of the first cache that 1
-/// KiB takes 1.04 to 1.08 of the time.)
+/// Cells of a board: a rank may be at most this many steps ahead of the slowest. (Where ranks take
+/// turns on processors, a rank that waits for no other runs on for this many steps before it gives
+/// its processor away. Times with eight and four ranks on two cores, 8 bytes, relative to 16 cells:
+/// scatter 0.91 and 0.92, gather 0.86, bcast 0.84 and 0.90. With 64, the lines of all cells take so
+/// much of the L1 cache that an operation of 1 KiB takes 1.04 to 1.08 of the time.)
 pub(in crate::direct) const CELLS: u32 = 32;
-/// Chunks of a board: the same for steps with more data than a cell holds.
+/// Chunks of a board: the same limit for steps with more data than a cell holds.
 pub(in crate::direct) const CHUNKS: u32 = 4;
-/// Bytes of a chunk, at least. Both copies through it should find it in a cache of the second
-/// level, together with the others. A little more than a power of two, so that blocks of such
-/// lengths, divided among the others of two, four or eight ranks, need no step more for their last
-/// bytes or for what stands in front of them.
+/// Minimum bytes of a chunk. Both the copy into a chunk and the copy out of it should find it in
+/// the L2 cache, together with the other chunks. The size is a little more than a power of two:
+/// blocks whose length is a power of two, divided among the others of two, four or eight ranks,
+/// then need no extra step for their last bytes or for the header in front of them.
 pub(in crate::direct) const CHUNK: usize = 68 << 10;
-/// The same where ranks take turns on processors: a step costs more there than a copy out of the
-/// cache, because nobody goes on before all ranks of each processor have had their turn. (Four and
-/// eight ranks on two cores of the EPYC, to the time with the shorter ones, 256 KiB and 1 MiB:
-/// bcast 0.92 to 0.96 and 0.51 to 0.53, allgather 0.66 to 0.72 and 0.82 to 0.99, allreduce 0.55 to
-/// 0.60 and 0.65 to 0.84, reduce-scatter 0.61 and 0.73. Twice as long ones are no better.)
+/// The same where ranks take turns on processors. There a step costs more than a copy that misses
+/// the cache, because no rank continues until all ranks on each processor have had their turn.
+/// (Four and eight ranks on two cores of the EPYC, relative to the shorter chunks, at 256 KiB and 1
+/// MiB: bcast 0.92 to 0.96 and 0.51 to 0.53, allgather 0.66 to 0.72 and 0.82 to 0.99, allreduce
+/// 0.55 to 0.60 and 0.65 to 0.84, reduce-scatter 0.61 and 0.73. Chunks twice as long are no
+/// better.)
 pub(in crate::direct) const CHUNK_IN_TURNS: usize = 4 * CHUNK;
-/// Bytes of two chunks that lie behind each other, the first with an even number, as far as they
-/// are used together: an alltoall shows each byte to one rank only, and twice as much does not stay
-/// in a cache.
+/// Bytes used of a pair of adjacent chunks (the first has an even number) when a step uses both. An
+/// alltoall, which shows each byte to one rank only, is the reason for this limit: twice as much
+/// does not stay in a cache.
 pub(in crate::direct) const WIDE: usize = 2 * CHUNK;
 /// The same where ranks take turns on processors.
 pub(in crate::direct) const WIDE_IN_TURNS: usize = CHUNK_IN_TURNS;
-/// Bytes of data in a cell, behind its header. The first 56 of them are in the header's line.
+/// Bytes of data in a cell, after its header. The first 56 of them share the header's cache line.
 pub(in crate::direct) const IN_CELL: usize = CELL - HEADER;
 
-/// Tracks of a board: the first for nonblocking operations, each other for one persistent
-/// operation.
+/// Tracks of a board: the first is for nonblocking operations, each of the others for one
+/// persistent operation.
 pub(in crate::direct) const TRACKS: usize = 9;
 const LINE: usize = 64;
-/// Where the words of those that have gone begin: behind how far the rank is, and where it runs.
+/// Offset of the words in which ranks say that they are gone: after the line with the number of
+/// finished steps and the line with the processor.
 const GONE: usize = 2 * LINE;
 const CELL: usize = 2 * LINE;
 const HEADER: usize = size_of::<u64>();
 const PAGE: usize = 4096;
 
-/// How many cells and chunks a track has, and how much of a contribution fits a chunk. (Nonblocking
-/// operations of 16 to 64 KiB over boards take 0.4 to 0.9 of the time by messages with two ranks on
-/// an EPYC, with four and eight on two cores 0.04 to 0.5.) Persistent operations are started one at
-/// a time; theirs are shorter, because there are many of them.
+/// How many cells and chunks a track has, and how many bytes of a contribution fit in a chunk.
+/// (Nonblocking operations of 16 to 64 KiB over boards take 0.4 to 0.9 of the time they take by
+/// messages with two ranks on an EPYC, and 0.04 to 0.5 with four and eight ranks on two cores.) A
+/// persistent operation has at most one start under way, so its track has fewer places; there are
+/// also many such tracks.
 struct Places {
     cells: u32,
     chunks: u32,
@@ -77,7 +81,7 @@ const fn places(track: usize) -> &'static Places {
     if track == 0 { &MANY } else { &FEW }
 }
 
-/// Cells of a track: as many operations may be under way.
+/// Cells of a track: at most this many operations may be under way on it.
 #[inline]
 const fn cells(track: usize) -> u32 {
     places(track).cells
@@ -89,21 +93,20 @@ const fn chunks(track: usize) -> u32 {
     places(track).chunks
 }
 
-/// Bytes of a contribution in a chunk of a track: what is longer goes by messages.
+/// Longest contribution, in bytes, that a chunk of a track holds; a longer one goes as messages.
 #[inline]
 pub(in crate::direct) const fn small(track: usize) -> usize {
     places(track).small
 }
 
-/// Bytes that there are, so that a list of blocks that have so many together fits with the lengths
-/// of a few edges.
+/// Bytes of a chunk of a track. It has a little more room than `small`, so that a list of blocks of
+/// that length in total fits together with the lengths of a few edges.
 #[inline]
 pub(in crate::direct) const fn small_list(track: usize) -> usize {
     small(track) + 2 * LINE
 }
 
-/// Where the cells of a track begin, behind its first line, counted from the beginning of all
-/// tracks.
+/// Offset of a track's cells, which follow its first line, from the beginning of all tracks.
 #[inline]
 const fn cells_before(track: usize) -> usize {
     let few = LINE + FEW.cells as usize * CELL;
@@ -113,7 +116,7 @@ const fn cells_before(track: usize) -> usize {
     }
 }
 
-/// Where the chunks of a track begin, counted from those of the first.
+/// Offset of a track's chunks from those of the first track.
 #[inline]
 const fn chunks_before(track: usize) -> usize {
     match track {
@@ -129,7 +132,7 @@ const _: () = assert!(MANY.cells.is_power_of_two() && MANY.chunks.is_power_of_tw
 const _: () = assert!(FEW.cells.is_power_of_two() && FEW.chunks.is_power_of_two());
 const _: () = assert!(CELLS.is_power_of_two() && CHUNKS.is_power_of_two() && CHUNKS <= CELLS);
 
-/// Where things lie in a board, by the number of ranks.
+/// The layout of a board for a given number of ranks.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::direct) struct Map {
     cells: usize,
@@ -137,7 +140,7 @@ pub(in crate::direct) struct Map {
     chunks: usize,
     /// Bytes of a chunk.
     chunk: usize,
-    /// Whether there are tracks: more ranks use none.
+    /// Whether there are tracks: communicators with more than `RADIX` ranks have none.
     has_tracks: bool,
 }
 
@@ -145,7 +148,7 @@ impl Map {
     pub(in crate::direct) fn new(ranks: u32, chunk: usize) -> Self {
         let cells = GONE + (ranks as usize * size_of::<u32>()).next_multiple_of(LINE);
         let tracks = cells + CELLS as usize * CELL;
-        // Without the first line of the track that is not there.
+        // Without tracks, not even the first line of one is there.
         let has_tracks = ranks <= RADIX;
         let end = match has_tracks {
             true => tracks + cells_before(TRACKS) - LINE,
@@ -166,7 +169,7 @@ impl Map {
         self.chunk
     }
 
-    /// Bytes of two chunks that are used together.
+    /// Bytes of two chunks when a step uses both.
     pub(in crate::direct) fn wide_len(self) -> usize {
         match self.chunk {
             CHUNK => WIDE,
@@ -174,7 +177,7 @@ impl Map {
         }
     }
 
-    /// Bytes of a board.
+    /// Bytes of a board in all.
     pub(in crate::direct) fn len(self) -> usize {
         self.small()
             + if self.has_tracks {
@@ -184,37 +187,38 @@ impl Map {
             }
     }
 
-    /// Where the chunks of tracks begin.
+    /// Offset of the chunks of the tracks.
     #[inline]
     fn small(self) -> usize {
         self.chunks + CHUNKS as usize * self.chunk
     }
 
-    /// Bytes at its beginning that have to be zero when it comes into use.
+    /// Bytes at the beginning of a board that must be zero before its first use.
     pub(in crate::direct) fn zeroed(self) -> usize {
         self.chunks
     }
 
-    /// The word in which a rank says how many steps it has behind it.
+    /// The word in which the board's owner publishes how many steps it has finished.
     ///
     /// # Safety
     /// `board` is the address of a board with this map.
     #[inline]
     pub(in crate::direct) unsafe fn done<'a>(self, board: *mut u8) -> &'a AtomicU32 {
-        // SAFETY: the board begins with it, aligned to a line; it is only accessed as an atomic.
+        // SAFETY: the word is at the beginning of the board, aligned to a line; it is only accessed
+        // as an atomic.
         unsafe { &*board.cast::<AtomicU32>() }
     }
 
-    /// The word in which rank `reader` says that it will not look at this board any more.
+    /// The word in which rank `reader` says that it will not look at this board again.
     ///
     /// # Safety
-    /// As [`done`](Self::done); there is such a rank.
+    /// As [`done`](Self::done); `reader` is a rank of the communicator.
     pub(in crate::direct) unsafe fn gone<'a>(self, board: *mut u8, reader: u32) -> &'a AtomicU32 {
         // SAFETY: the words are in the lines that follow the first two; only accessed as atomics.
         unsafe { &*board.add(GONE).cast::<AtomicU32>().add(reader as usize) }
     }
 
-    /// The word in which a rank says on which processor it runs, counted from 1.
+    /// The word in which the board's owner says on which processor it runs, counted from 1.
     ///
     /// # Safety
     /// As [`done`](Self::done).
@@ -250,7 +254,7 @@ impl Map {
         board.wrapping_add(self.cells + (step % CELLS) as usize * CELL)
     }
 
-    /// Where the places of a track lie.
+    /// The layout of a track.
     pub(in crate::direct) fn track(self, track: usize) -> TrackMap {
         TrackMap {
             cells: cells(track),
@@ -262,7 +266,8 @@ impl Map {
     }
 }
 
-/// Where the places of a track lie in each board: found out once, because every operation asks.
+/// The offsets of a track's places in each board. It is computed once, because every operation
+/// needs it.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::direct) struct TrackMap {
     pub(in crate::direct) cells: u32,
@@ -273,20 +278,21 @@ pub(in crate::direct) struct TrackMap {
 }
 
 impl TrackMap {
-    /// Where the cell of a step begins.
+    /// Offset of the cell of a step.
     #[inline]
     pub(in crate::direct) fn cell(&self, step: u32) -> usize {
-        // (A remainder would divide: how many there are is not known when this is compiled.)
+        // (`%` would compile to a division, because the number of cells is not known at compile
+        // time.)
         self.first_cell + (step & (self.cells - 1)) as usize * CELL
     }
 
-    /// Where the chunk of a step begins: [`small_list`] bytes.
+    /// Offset of the chunk of a step, which has [`small_list`] bytes.
     #[inline]
     pub(in crate::direct) fn chunk(&self, step: u32) -> usize {
         self.first_chunk + (step & (self.chunks - 1)) as usize * self.chunk
     }
 
-    /// The word in which a rank says how many steps of the track it has behind it.
+    /// The word in which the board's owner publishes how many steps of the track it has finished.
     ///
     /// # Safety
     /// As [`Map::done`], for a board that has such a track.
@@ -297,7 +303,7 @@ impl TrackMap {
     }
 }
 
-/// The header of the cell that begins there ([`TrackMap::cell`]).
+/// The header of the cell at offset `cell` ([`TrackMap::cell`]).
 ///
 /// # Safety
 /// As [`TrackMap::done`].
@@ -307,23 +313,23 @@ pub(in crate::direct) unsafe fn header_of<'a>(board: *mut u8, cell: usize) -> &'
     unsafe { &*board.add(cell).cast::<AtomicU64>() }
 }
 
-/// Its data: [`IN_CELL`] bytes.
+/// The data of that cell: [`IN_CELL`] bytes.
 #[inline]
 pub(in crate::direct) fn data_of(board: *mut u8, cell: usize) -> *mut u8 {
     board.wrapping_add(cell + HEADER)
 }
 
-/// Where the data of a step lies on a board.
+/// Which place on a board holds the data of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::direct) enum Place {
-    /// Behind the header.
+    /// The cell, after the header.
     Cell,
-    /// In the chunk.
+    /// The chunk.
     Chunk,
 }
 
 impl Place {
-    /// Where `room` bytes fit.
+    /// The place in which `room` bytes fit.
     #[inline]
     pub(in crate::direct) fn of(room: usize) -> Self {
         if room <= IN_CELL {
@@ -340,51 +346,51 @@ impl Place {
 pub(in crate::direct) enum Kind {
     Barrier = 1,
     Bcast,
-    /// A piece behind the first of one that takes several. Its length is how many pieces there are
-    /// yet, this one among them.
+    /// A piece after the first of a broadcast in several pieces. Its length field holds the number
+    /// of pieces still to come, including this one.
     BcastMore,
-    /// A rank that has nothing to show: it is to have something.
+    /// A rank that receives, and has nothing to show.
     BcastAwaited,
-    /// A rank that waits for what it is going to hand on, and shows that here then. Its length is
-    /// the root that it names.
+    /// A rank that waits for data that it will hand on, and will show the data here then. Its
+    /// length field holds the root that the rank names.
     BcastPassing,
     Gather,
-    /// A block that goes as a message. Its length is the root that it names.
+    /// A block that goes as a message. Its length field holds the root that the rank names.
     GatherSent,
     GatherAwaited,
     /// Equal parts, in the root's cell.
     Scatter,
     ScatterAwaited,
-    /// Parts of any length, in the root's chunk; in its cell if the header has a length.
+    /// Parts of any length, in the root's chunk; or in its cell if the header has a length.
     ScatterListed,
-    /// Parts that come as messages.
+    /// Parts that go as messages.
     ScatterSent,
     Allgather,
-    /// The same where the way is chosen, which each rank knows from its own counts: all its blocks
-    /// have one length.
+    /// An allgather of blocks of one length, for which the ranks choose between boards and
+    /// messages. Each rank knows that this applies from its own counts.
     AllgatherChosen,
     Alltoall,
-    /// The v and w forms.
+    /// The v and w forms of alltoall.
     AlltoallListed,
     Reduce,
-    /// The root of a reduction.
+    /// The root of a reduction, which waits for contributions.
     ReduceAwaited,
-    /// A reduction by many ranks. Its length has the root that it names behind it.
+    /// A reduction by many ranks. Its length field also holds the root that the rank names.
     ReduceInRounds,
     Allreduce,
     ReduceScatter,
-    /// The same with blocks of several lengths, by a checksum of which ranks see whether they
-    /// agree.
+    /// A reduce-scatter with blocks of several lengths. A checksum of the lengths tells the ranks
+    /// whether they agree.
     ReduceScatterUneven,
     Scan,
     Exscan,
-    /// A block for all destinations; as messages from some length on.
+    /// One block for all destinations; from some length on it goes as messages.
     NeighbourAllgather,
     /// A list of blocks, one for each edge.
     NeighbourAlltoall,
-    /// Blocks that come as messages, for which a list has no room.
+    /// Blocks that go as messages because a list has no room for them.
     NeighbourAlltoallSent,
-    /// The rank has seen that ranks do not agree: about the root if its length is 1.
+    /// The rank has seen that ranks do not agree: about the root if the length field is 1.
     Disagree,
 }
 
@@ -420,7 +426,7 @@ impl Kind {
         Self::Disagree,
     ];
 
-    /// Whether a rank that shows this waits for another to show something.
+    /// Whether a rank that shows this waits for another rank to show its part.
     pub(in crate::direct) fn waits(self) -> bool {
         matches!(
             self,
@@ -428,7 +434,7 @@ impl Kind {
         )
     }
 
-    /// In words, for errors.
+    /// A description in words, for errors.
     pub(in crate::direct) fn text(self) -> &'static str {
         match self {
             Self::Barrier => "a barrier",
@@ -452,19 +458,19 @@ impl Kind {
     }
 }
 
-/// The header of a cell: the step that it is for, what the rank is doing, with what sort of items,
-/// and how many bytes.
+/// The header of a cell: the step it belongs to, what the rank is doing, the sort of its items, and
+/// the number of bytes.
 ///
-/// The step is in it so that one load shows both that the cell is there and what is in it. Lengths
-/// of [`LONG`](Self::LONG) bytes and more are in the cell's data instead. The last bit says that a
-/// rank on a track goes by messages.
+/// The header contains the step so that one load shows both that the cell has been posted and what
+/// is in it. Lengths of [`LONG`](Self::LONG) bytes and more are in the cell's data instead. The
+/// last bit says that the rank does an operation on a track by messages.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::direct) struct Header(pub(in crate::direct) u64);
 
 impl Header {
-    /// The length in the header that says: look into the cell.
+    /// The length that tells the reader to take the actual length from the cell's data.
     pub(in crate::direct) const LONG: usize = (1 << (63 - Self::LEN)) - 1;
-    /// Where the kind, the sort and the length begin.
+    /// Positions of the kind, the sort and the length.
     const KIND: u32 = 32;
     const SORT: u32 = 37;
     const LEN: u32 = Self::SORT + Sort::BITS;
@@ -477,20 +483,20 @@ impl Header {
         Self(u64::from(step) | what | len << Self::LEN)
     }
 
-    /// Where the root begins in the length that ranks show of a reduction in rounds.
+    /// Position of the root within the length field of a reduction in rounds.
     const ROOT: u32 = ASIDE.ilog2() + 1;
-    /// So many roots are told apart; of more ranks some look alike.
+    /// How many roots can be told apart. Where there are more ranks, some look alike.
     const ROOTS: u32 = 1 << 9;
 
-    /// The length that ranks show of a reduction in rounds ([`Kind::ReduceInRounds`]), of [`ASIDE`]
-    /// bytes at most.
+    /// The value of the length field for a reduction in rounds ([`Kind::ReduceInRounds`]) of at
+    /// most [`ASIDE`] bytes.
     #[inline]
     pub(in crate::direct) fn len_and_root(len: usize, root: u32) -> usize {
         debug_assert!(len >> Self::ROOT == 0);
         len | ((root % Self::ROOTS) as usize) << Self::ROOT
     }
 
-    /// The length of the rank's data, as far as the header tells.
+    /// The length of the rank's data, as far as the header contains it.
     pub(in crate::direct) fn data_len(self) -> usize {
         match self.kind() {
             Some(Kind::ReduceInRounds) => self.len() & ((1 << Self::ROOT) - 1),
@@ -498,7 +504,7 @@ impl Header {
         }
     }
 
-    /// Whether it is the same but for the sort.
+    /// Whether the two headers are equal except for the sort.
     #[inline]
     pub(in crate::direct) fn is_but_for_sort(self, other: Self) -> bool {
         let sorts = ((1 << Sort::BITS) - 1) << Self::SORT;
@@ -510,19 +516,19 @@ impl Header {
         Sort::from_bits(self.0 >> Self::SORT)
     }
 
-    /// The same, of a rank that does it by messages.
+    /// The same header for a rank that does the operation by messages.
     #[inline]
     pub(in crate::direct) fn by_messages(self) -> Self {
         Self(self.0 | 1 << 63)
     }
 
-    /// Whether the rank does it by messages.
+    /// Whether the rank does the operation by messages.
     #[inline]
     pub(in crate::direct) fn is_by_messages(self) -> bool {
         self.0 >> 63 != 0
     }
 
-    /// The same for a step, where it was made for step 0.
+    /// The same header for step `step`; it was made for step 0.
     #[inline]
     pub(in crate::direct) fn of_step(self, step: u32) -> Self {
         debug_assert_eq!(self.step(), 0);
@@ -534,7 +540,7 @@ impl Header {
         self.0 as u32
     }
 
-    /// `None` for something that no rank writes.
+    /// The kind; `None` for a value that no rank writes.
     pub(in crate::direct) fn kind(self) -> Option<Kind> {
         let kind = self.0 >> Self::KIND & Self::KINDS;
         Kind::ALL.into_iter().find(|&known| known as u64 == kind)
@@ -596,7 +602,7 @@ mod tests {
             // SAFETY: as above.
             let (done, processor) = unsafe { (map.done(base), map.processor(base)) };
             let words = [done, processor, first].map(|word| at(std::ptr::from_ref(word).cast()));
-            // Each in a line of its own.
+            // Each word is in a cache line of its own.
             assert!(words[0] / LINE < words[1] / LINE && words[1] / LINE < words[2] / LINE);
             assert!(at(std::ptr::from_ref(gone).cast()) + 4 <= at(map.data(base, 0)) - HEADER);
             assert_eq!(at(map.data(base, CELLS)), at(map.data(base, 0)));

@@ -1,10 +1,11 @@
-//! What goes along the edges of a topology, and how it lies on a board.
+//! The data that goes along the edges of a topology, and its layout on a board.
 //!
-//! For allgather the board has a rank's block. For alltoall it has a list: for each edge its other
-//! end, its number and its length, and behind all of these the blocks that are short enough. How
-//! long that is all ranks know alike, because they have told each other when the boards were made
-//! how many edges a rank has at most: so all short blocks of any rank fit, and whoever receives a
-//! block knows from its length where it is.
+//! For an allgather the board has a rank's block. For an alltoall it has a list. The list begins
+//! with one entry per edge (the rank at its other end, its number, and its block's length); the
+//! blocks that are short enough follow. All ranks use the same limit for "short enough", because
+//! when the boards were made they told each other their numbers of edges, and the limit follows
+//! from the largest. So all short blocks of any rank fit, and the receiver of a block knows from
+//! its length where it is.
 
 use portolan_core::comm::{Neighbour, Neighbours};
 
@@ -13,10 +14,11 @@ use crate::direct::boards::board::Kind;
 use crate::direct::data::Stream;
 use crate::neighbour::EDGE_LANES;
 
-/// The rank at the other end of an edge, and the edge's number among those between the two.
+/// The rank at the other end of an edge, and the edge's number among the edges between the two
+/// ranks.
 pub(in crate::direct) type Edge = (u32, u32);
 
-/// The edges that are there, with their data.
+/// The edges that exist, with their data.
 #[inline]
 pub(in crate::direct) fn edges<'a>(
     neighbours: &'a [Neighbour],
@@ -32,17 +34,17 @@ pub(in crate::direct) fn edges<'a>(
 #[derive(Debug)]
 pub(in crate::direct) struct Edges {
     pub(in crate::direct) neighbours: Neighbours,
-    /// The destinations of a rank, at most, and the sources.
+    /// The largest number of destinations that any rank has, and of sources.
     most: usize,
     sources: usize,
-    /// Whether somewhere more edges lead from one rank to another than there are lanes for
-    /// messages. Those in one lane match in their order, so all blocks are messages then.
+    /// Whether more edges lead from some rank to another than there are lanes for messages.
+    /// Messages in one lane match in order, so all blocks must then go as messages.
     crowded: bool,
 }
 
 impl Edges {
-    /// What a rank tells the others of its edges: whether there are too many for lanes, and how
-    /// many lead from it and to it.
+    /// What a rank tells the others about its edges: whether there are too many for the lanes, how
+    /// many lead from it, and how many lead to it.
     pub(in crate::direct) fn told(neighbours: Option<&Neighbours>) -> [u64; 3] {
         let Some(all) = neighbours else {
             return [0; 3];
@@ -57,7 +59,7 @@ impl Edges {
         ]
     }
 
-    /// From the own edges and what all ranks have told.
+    /// Makes the edges from this rank's neighbours and from what all ranks have told.
     pub(in crate::direct) fn new(
         neighbours: Neighbours,
         told: impl Iterator<Item = [u64; 3]>,
@@ -73,21 +75,21 @@ impl Edges {
         }
     }
 
-    /// Bytes of a block of a list of `room` bytes, at most; `None` where no list fits.
+    /// Longest block, in bytes, in a list of `room` bytes; `None` if no list fits.
     pub(in crate::direct) fn limit(&self, room: usize) -> Option<usize> {
         let each = (room - WORD) / self.most.max(1) / WORD * WORD;
         let limit = each.checked_sub(ENTRY)?;
         Some(if self.crowded { 0 } else { limit })
     }
 
-    /// The same where lengths that are awaited may stand in front; `None` also where blocks are to
-    /// be messages, all of them.
+    /// As [`limit`](Self::limit), where the list may have the lengths of awaited blocks in front of
+    /// it. Also `None` if all blocks must go as messages.
     pub(in crate::direct) fn limit_of_listed(&self, room: usize) -> Option<usize> {
         let behind = self.limit_of_one(room)?;
         self.limit(behind)
     }
 
-    /// Bytes of one block behind such lengths, at most.
+    /// Longest single block, in bytes, behind the lengths of awaited blocks.
     pub(in crate::direct) fn limit_of_one(&self, room: usize) -> Option<usize> {
         let in_front = self.sources.checked_mul(ENTRY)?.checked_add(WORD)?;
         let behind = room.checked_sub(in_front).filter(|&behind| behind > WORD);
@@ -95,27 +97,28 @@ impl Edges {
     }
 }
 
-/// What a rank shows its destinations.
+/// What a rank shows to its destinations.
 pub(in crate::direct) struct Shown<'a> {
-    /// Bytes of a block that lies on the board, at most: the same on all ranks.
+    /// Longest block, in bytes, that lies on the board: the same on all ranks.
     pub(in crate::direct) limit: usize,
     pub(in crate::direct) blocks: Blocks<'a>,
 }
 
 pub(in crate::direct) enum Blocks<'a> {
-    /// The same for all.
+    /// One block for all destinations.
     Same(Stream<'a>),
-    /// A block for each: their number, the edge and length of each, and the short ones.
+    /// A block for each destination: the list has their number, the edge and length of each, and
+    /// the short blocks.
     List(&'a Many<'a>),
-    /// A block for each, which all go as messages.
+    /// A block for each destination; all of them go as messages.
     Sent(&'a Many<'a>),
 }
 
-/// Bytes of a number in a list; blocks begin at multiples of it.
+/// Bytes of a number in a list; blocks begin at multiples of this.
 pub(in crate::direct) const WORD: usize = size_of::<u64>();
-/// Bytes of a list for each edge beside its block.
+/// Bytes that a list needs for each edge besides its block.
 pub(in crate::direct) const ENTRY: usize = 2 * WORD;
-/// With the length of a block in a list: it is there.
+/// Flag in a block's length: the block is in the list.
 const HERE: u64 = 1 << 63;
 
 impl<'a> Shown<'a> {
@@ -134,17 +137,17 @@ impl<'a> Shown<'a> {
         }
     }
 
-    /// Whether an edge's block of so many bytes lies on the board, which both ends know.
+    /// Whether an edge's block of `len` bytes lies on the board. Both ends know this.
     pub(in crate::direct) fn is_short(&self, len: u64) -> bool {
         !matches!(self.blocks, Blocks::Sent(_)) && len <= self.limit as u64
     }
 
-    /// Bytes of an edge's block that lie on the board.
+    /// How many of an edge's `len` bytes lie on the board.
     fn on_board(&self, len: usize) -> usize {
         if self.is_short(len as u64) { len } else { 0 }
     }
 
-    /// Bytes that it takes.
+    /// Bytes that this rank's blocks need on the board.
     pub(in crate::direct) fn room(&self, destinations: &[Neighbour]) -> usize {
         match self.blocks {
             Blocks::Same(block) => self.on_board(block.len()),
@@ -157,10 +160,11 @@ impl<'a> Shown<'a> {
         }
     }
 
-    /// Writes it.
+    /// Writes what this rank shows.
     ///
     /// # Safety
-    /// There is room at `to`, which nobody else uses, aligned to a word; what is sent is readable.
+    /// There is room at `to`, which is aligned to a word and which nothing else uses; the data to
+    /// send is readable.
     pub(in crate::direct) unsafe fn write(&self, destinations: &[Neighbour], to: *mut u8) {
         // SAFETY: from the caller, for all of it.
         unsafe {
@@ -188,12 +192,12 @@ impl<'a> Shown<'a> {
     }
 }
 
-/// Bytes of a list for an edge with so many bytes there.
+/// Bytes of a list for an edge of which `len` bytes lie on the board.
 fn room_of_block(len: usize) -> usize {
     ENTRY + len.next_multiple_of(WORD)
 }
 
-/// The length of an edge's block in a list, and where it is, if it is there.
+/// The length of an edge's block in a list, and its address if the block is in the list.
 ///
 /// # Safety
 /// The list has been posted at `list`.
@@ -218,7 +222,8 @@ pub(in crate::direct) unsafe fn find(list: *mut u8, edge: Edge) -> (u64, Option<
     (0, None)
 }
 
-/// An edge in a list: the rank at its other end, and its number among those between the two.
+/// The word that stands for an edge in a list: the rank at its other end, and its number among the
+/// edges between the two ranks.
 pub(in crate::direct) fn word_of((rank, lane): Edge) -> u64 {
     u64::from(rank) << 32 | u64::from(lane)
 }

@@ -3,22 +3,22 @@
 use crate::direct::boards::board::IN_CELL;
 use crate::direct::data::Stream;
 
-/// Bytes of a length where it is not one byte.
+/// Bytes of a length field that is wider than one byte.
 pub(in crate::direct) const WORD: usize = size_of::<u64>();
 
-/// Parts on a rank's board: the lengths of all, that of its own as 0, and behind them those that
-/// lie there, in order.
+/// Parts on a rank's board: first the lengths of all ranks' parts (0 for the board's own rank),
+/// then, in order, the parts that lie on the board.
 pub(in crate::direct) struct List {
     at: *mut u8,
     size: usize,
-    /// Bytes of a length; parts begin at multiples of it.
+    /// Bytes of a length field; parts begin at multiples of this.
     word: usize,
 }
 
 const _: () = assert!(IN_CELL <= u8::MAX as usize);
 
 impl List {
-    /// With lengths of one byte, in a cell.
+    /// A list with lengths of one byte, in a cell.
     #[inline]
     pub(in crate::direct) fn in_cell(at: *mut u8, size: u32) -> Self {
         let (size, word) = (size as usize, 1);
@@ -31,12 +31,12 @@ impl List {
         Self { at, size, word }
     }
 
-    /// Writes the parts of the others: how long all are, and those that have no more than `longest`
-    /// bytes.
+    /// Writes the parts for the other ranks: the lengths of all parts, then the parts of at most
+    /// `longest` bytes.
     ///
     /// # Safety
-    /// There is room for that in the place, which is free; the parts are readable, and not longer
-    /// than a length can say.
+    /// The place has room for this and is free. The parts are readable, and no longer than a length
+    /// field can express.
     #[inline]
     pub(in crate::direct) unsafe fn write<'a>(
         &self,
@@ -58,7 +58,7 @@ impl List {
         }
     }
 
-    /// Bytes that a part of so many takes.
+    /// Bytes that a part of `len` bytes takes.
     #[inline]
     fn taken(&self, len: usize) -> usize {
         match self.word {
@@ -95,7 +95,7 @@ impl List {
         }
     }
 
-    /// Where a rank's part begins, of those that have no more than `longest` bytes.
+    /// The address of a rank's part, which has at most `longest` bytes.
     ///
     /// # Safety
     /// As [`len`](Self::len).

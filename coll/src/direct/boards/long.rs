@@ -1,13 +1,13 @@
-//! Places for what is longer than a chunk.
+//! Places for data that is longer than a chunk.
 //!
-//! Where only neighbours know how long something is, it has to be shown in one step, whatever its
-//! length: ranks that took several would get out of step with the others. Boards have no room for
-//! that. A rank that has something so long to show takes memory for as many of that length as there
-//! are chunks, and says in the cell of the step where it is ([`Card`]). If something longer comes
-//! it takes more; what it had before stays until the board itself is free, because somebody may
-//! still read there.
+//! Where only neighbours know the length of a block, a rank has to show it in one step, whatever
+//! the length: with several steps it would get out of step with the other ranks. Boards have no
+//! room for that. So a rank with such a long block allocates memory for [`CHUNKS`] blocks of that
+//! length, and says in the cell of the step where the block is ([`Card`]). If a longer block comes,
+//! the rank allocates more; it keeps the earlier memory until the board itself is free, because
+//! another rank may still be reading there.
 //!
-//! A rank that gets no memory says that, too, and sends messages.
+//! A rank that gets no memory says so in the cell too, and sends messages instead.
 
 use std::ptr::NonNull;
 use std::sync::Mutex;
@@ -19,22 +19,23 @@ use crate::direct::boards::board::{CHUNK, CHUNKS, Header, IN_CELL};
 use crate::direct::boards::setup::Pool;
 use crate::state::lock;
 
-/// Bytes of a long place, at most. What is longer finds no cache, and messages are as fast.
+/// Longest block, in bytes, for a long place. Longer data does not stay in a cache, and messages
+/// are as fast.
 pub(in crate::direct) const LONG: usize = 16 * CHUNK;
-/// The same along the edges of a topology, where all ranks show something at a time. On the EPYC,
-/// near, the time of an allgather around a ring to that by messages was 0.57, 0.58 and 0.63 for 256
-/// KiB, 512 KiB and 1 MiB (two ranks), 0.30, 0.36 and 0.4 to 1.5 (four on two cores), 0.27, 0.27
-/// and 0.8 to 1.45 (eight); of an alltoall with two such blocks 0.91, 0.94 and 1.20, 0.49, 0.46 and
-/// 1.0, 0.41, 1.12 and 1.21.
+/// The same limit along the edges of a topology, where all ranks show data at the same time. (On
+/// the EPYC with near cores, time relative to messages. An allgather around a ring at 256 KiB, 512
+/// KiB and 1 MiB: 0.57, 0.58 and 0.63 with two ranks; 0.30, 0.36 and 0.4 to 1.5 with four on two
+/// cores; 0.27, 0.27 and 0.8 to 1.45 with eight. An alltoall with two such blocks: 0.91, 0.94 and
+/// 1.20; 0.49, 0.46 and 1.0; 0.41, 1.12 and 1.21.)
 pub(in crate::direct) const LONG_ALONG: usize = LONG / 2;
 
-/// What a cell says of a long place.
+/// What a cell says about a long place.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Card {
-    /// Zeros if there is none.
+    /// The key of its region; all zeros if there is no memory.
     key: RegionKey,
-    /// Where it begins in the region.
+    /// Offset of the place in the region.
     offset: u64,
 }
 
@@ -44,24 +45,24 @@ const _: () = assert!(
     "the cell has no room for the length as well"
 );
 
-/// The key of no region: a region's generations begin with 1.
+/// A key that no region has: a region's generations begin with 1.
 const NONE: RegionKey = RegionKey([0; 56]);
 
-/// The long places of a board, and what this rank knows of the others'.
+/// The long places of this rank's board, and what this rank knows of the others'.
 #[derive(Debug)]
 pub(in crate::direct) struct Long {
-    /// Of this rank: the last one is in use.
+    /// This rank's regions: the last one is in use.
     own: Mutex<Vec<Region>>,
-    /// By rank: the last key that was seen, and where that region is here.
+    /// Indexed by rank: the last key that was seen, and the address of that region here.
     theirs: Mutex<Box<[Option<Seen>]>>,
 }
 
 type Seen = (RegionKey, NonNull<u8>);
 
-// SAFETY: the addresses are only handed out; accesses are by the protocol of `steps`, as those to
-// boards.
+// SAFETY: this type only hands out the addresses. Memory there is accessed by the protocol of
+// `steps`, as boards are.
 unsafe impl Send for Long {}
-// SAFETY: as above; what threads share is under locks.
+// SAFETY: as above; state that threads share is under locks.
 unsafe impl Sync for Long {}
 
 impl Long {
@@ -72,12 +73,12 @@ impl Long {
         }
     }
 
-    /// This rank's long place of a step, for so many bytes, and writes to `cell` where it is;
-    /// `None`, which that says as well, if there is no memory.
+    /// This rank's long place in a step, for `len` bytes. Also writes to `cell` where the place is.
+    /// If there is no memory, returns `None` and says so in `cell`.
     ///
     /// # Safety
-    /// `cell` is the data of this rank's cell of the step, and free; as the chunk of the step would
-    /// be.
+    /// `cell` is the data of this rank's cell of the step. The cell is free, and so would the chunk
+    /// of the step be.
     pub(in crate::direct) unsafe fn show<D: Device>(
         &self,
         device: &D,
@@ -103,16 +104,16 @@ impl Long {
             key: region.map_or(NONE, |region| region.key),
             offset: offset.unwrap_or(0) as u64,
         };
-        // SAFETY: from the caller; it fits.
+        // SAFETY: from the caller; a card fits in a cell.
         unsafe { cell.cast::<Card>().write_unaligned(card) };
         Some(region?.ptr.wrapping_add(offset?))
     }
 
-    /// Where the long place is of which a rank's cell tells; `None` if it had no memory.
+    /// The address of the long place that a rank's cell names; `None` if that rank had no memory.
     ///
     /// # Errors
-    /// [`PeerMisbehaved`](ErrorKind::PeerMisbehaved) if there is no such memory: that of a board's
-    /// owner can be reached as the board can.
+    /// [`PeerMisbehaved`](ErrorKind::PeerMisbehaved) if the named memory cannot be reached. Whoever
+    /// can reach a rank's board can also reach its other regions, so the cell must be wrong.
     ///
     /// # Safety
     /// `cell` is the data of a cell of that rank, which has been posted with a long place.
@@ -122,7 +123,7 @@ impl Long {
         (rank, process): (u32, ProcId),
         cell: *const u8,
     ) -> Result<Option<*mut u8>> {
-        // SAFETY: from the caller; any bytes are a card.
+        // SAFETY: from the caller; a card is valid for any bytes.
         let card = unsafe { cell.cast::<Card>().read_unaligned() };
         if card.key == NONE {
             return Ok(None);
@@ -141,12 +142,12 @@ impl Long {
         Ok(Some(at.as_ptr().wrapping_add(card.offset as usize)))
     }
 
-    /// What this rank has taken, which it does not use any more.
+    /// Takes the regions of this rank, which it does not use any more.
     pub(in crate::direct) fn take_own(&self) -> Vec<Region> {
         std::mem::take(&mut lock(&self.own))
     }
 
-    /// What it has taken.
+    /// The regions of this rank.
     #[cfg(test)]
     pub(in crate::direct) fn own(&self) -> Vec<Region> {
         lock(&self.own).clone()
@@ -168,7 +169,7 @@ fn there_is_memory() -> bool {
 #[cfg(test)]
 pub(in crate::direct) use scarce::{there_is_memory, without_memory};
 
-/// For tests: ranks, which are threads there, that get no memory.
+/// For tests: makes allocation fail for single ranks, which are threads in tests.
 #[cfg(test)]
 mod scarce {
     use std::cell::Cell;
@@ -181,7 +182,7 @@ mod scarce {
         !NONE_LEFT.get()
     }
 
-    /// Does something on a rank that gets no memory for long places meanwhile.
+    /// Runs `body` on this rank, which meanwhile gets no memory for long places.
     pub(in crate::direct) fn without_memory(body: impl FnOnce()) {
         NONE_LEFT.set(true);
         body();

@@ -1,12 +1,11 @@
-//! What boards are: how they lie in memory, how ranks come to them, and how much of what goes
-//! there.
+//! Boards: their layout in memory, how ranks set them up, and how much data goes over them.
 //!
-//! - [`board`]: what one rank shows the others, and how it lies in memory
-//! - [`edges`]: what goes along the edges of a topology, and how it lies on a board
+//! - [`board`]: what one rank shows the others, and its layout in memory
+//! - [`edges`]: data along the edges of a topology, and its layout on a board
 //! - [`limits`]: up to what length boards are used
 //! - [`list`]: a list of parts of any length, in a cell or in a longer place
-//! - [`long`]: places for what is longer than a chunk
-//! - [`setup`]: how the ranks of a communicator come to their boards, and how boards are used again
+//! - [`long`]: places for data that is longer than a chunk
+//! - [`setup`]: how the ranks of a communicator make their boards, and how boards are reused
 
 pub(super) mod board;
 pub(super) mod edges;

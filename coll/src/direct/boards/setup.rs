@@ -1,13 +1,13 @@
-//! How the ranks of a communicator come to their boards, and how boards are used again.
+//! How the ranks of a communicator make their boards, and how boards are reused.
 //!
 //! **Making.** At the first blocking or persistent collective operation each rank takes a board,
-//! tells the others its key, and maps theirs; if one of them could not, all do without, for as long
-//! as the communicator lives.
+//! tells the others its key, and maps theirs. If any rank could not, no rank uses boards for as
+//! long as the communicator lives.
 //!
-//! **Going.** Communicators are freed without synchronisation: others may look at this rank's board
-//! long after it has dropped the communicator. So a rank that drops it says so in a word of every
-//! other board, which is its last access there, and its own board goes to the job's [`Pool`]. It
-//! comes into use again, for another communicator, when all words of it are set.
+//! **Going.** Communicators are freed without synchronisation: other ranks may look at this rank's
+//! board long after it has dropped the communicator. So a rank that drops the communicator says so
+//! in a word of every other board, which is its last access there, and its own board goes to the
+//! job's [`Pool`]. The board is reused, for another communicator, once all of its words are set.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -27,25 +27,26 @@ use crate::direct::tracks::turns::Turns;
 use crate::options::Options;
 use crate::state::lock;
 
-/// More ranks than this use messages: one of them would look at that many boards.
+/// Communicators with more ranks than this use messages, because one rank would have to look at
+/// that many boards.
 const MOST_RANKS: u32 = 256;
 
 /// Words of a region's key.
 const KEY_WORDS: usize = size_of::<RegionKey>() / 8;
-/// Words that a rank tells the others: whether it has a board, its key, what it tells of its edges,
-/// whether it takes lines, and bytes of a chunk.
+/// Words that a rank tells the others: whether it has a board, its key, the facts about its edges,
+/// whether it takes lines, and the bytes of a chunk.
 const WORDS: usize = 1 + KEY_WORDS + 5;
 
-/// What the boards of a rank's communicators have in common.
+/// State that the boards of all of a rank's communicators share.
 #[derive(Debug)]
 pub(crate) struct Pool {
     /// Boards of communicators that this rank has dropped.
     retired: Mutex<Vec<Retired>>,
-    /// Memory of long places that nobody looks at any more.
+    /// Memory of long places at which no rank looks any more.
     spare: Mutex<Vec<Region>>,
-    /// Whether ranks look if the others' items are of the same sort.
+    /// Whether ranks check that the others' items are of the same sort.
     pub(in crate::direct) types: bool,
-    /// Whether it takes lines of boards that it has read.
+    /// Whether this rank takes the lines of boards that it has read.
     takes: bool,
 }
 
@@ -60,14 +61,14 @@ struct Retired {
 }
 
 impl Retired {
-    /// Whether nobody will look at it any more.
+    /// Whether no rank will look at it any more.
     fn is_free(&self) -> bool {
         let map = Map::new(self.ranks, CHUNK);
         (0..self.ranks)
             .filter(|&reader| reader != self.rank)
-            // SAFETY: it was a board of so many ranks, and is not freed before the job ends.
-            // Acquire: pairs with the Release store in `Drop for Boards`; whatever the reader read
-            // there was before.
+            // SAFETY: the region was a board for this many ranks, and is not freed before the job
+            // ends. Acquire: pairs with the Release store in `Drop for Boards`; all of the reader's
+            // reads of the board happened before it.
             .all(|reader| unsafe { map.gone(self.region.ptr, reader) }.load(Ordering::Acquire) != 0)
     }
 }
@@ -82,7 +83,8 @@ impl Pool {
         }
     }
 
-    // No lock is held while the device is called: boards come back from within its progress, too.
+    // No lock is held while the device is called, because boards are also retired from within its
+    // progress.
 
     /// Memory for a board of at least `len` bytes.
     fn take<D: Device>(&self, device: &D, len: usize) -> Result<Region> {
@@ -101,7 +103,7 @@ impl Pool {
         }
     }
 
-    /// Memory for long places of at least `len` bytes together, if there is any.
+    /// One region of at least `len` bytes for all long places of a board, if there is memory.
     pub(in crate::direct) fn take_long<D: Device>(&self, device: &D, len: usize) -> Option<Region> {
         let free: Vec<Region> = {
             let mut retired = lock(&self.retired);
@@ -126,8 +128,8 @@ impl Pool {
     }
 }
 
-/// Makes the boards of a communicator. Collective; `None`, on all ranks, if not all of them can
-/// load and store each other's.
+/// Makes the boards of a communicator. Collective. `None`, on all ranks, unless every rank can load
+/// and store all others' boards.
 pub(in crate::direct) fn make<D: Device>(
     comm: &Communicator<D>,
     pool: &Arc<Pool>,
@@ -136,21 +138,23 @@ pub(in crate::direct) fn make<D: Device>(
     if !(2..=MOST_RANKS).contains(&ranks) {
         return Ok(None);
     }
-    // Ranks may have been told different things about their processors.
+    // Ranks may have been told different things about their processors, so the smallest chunk
+    // counts.
     let chunk = match comm.device().processor() {
         Some(_) => CHUNK_IN_TURNS,
         None => CHUNK,
     };
     let map = Map::new(ranks, chunk);
     let region = if shares_memory(comm) {
-        // Without a board the rank says so below, and all do without.
+        // A rank without a board says so below, and then no rank uses boards.
         pool.take(comm.device(), map.len()).ok()
     } else {
         None
     };
     if let Some(region) = &region {
-        // SAFETY: the region is this rank's, so long at least, and nobody looks at it: it is new,
-        // or was found free, and no key of it as a board of this communicator has been given away.
+        // SAFETY: the region is this rank's, is at least this long, and no rank looks at it: it is
+        // new, or was found free, and its key has not yet been given to others as a board of this
+        // communicator.
         unsafe { std::ptr::write_bytes(region.ptr, 0, map.zeroed()) };
     }
     let neighbours = comm.neighbours();
@@ -206,10 +210,10 @@ pub(in crate::direct) fn make<D: Device>(
     }
 }
 
-/// Not 0, which is in every cell at the beginning.
+/// Not 0, because every cell contains 0 at the beginning.
 const FIRST_STEP: u32 = 1;
 
-/// Whether, as far as this rank knows, all can reach each other's memory.
+/// Whether, as far as this rank knows, all ranks can reach each other's memory.
 fn shares_memory<D: Device>(comm: &Communicator<D>) -> bool {
     let device = comm.device();
     let mut nodes = comm.group().iter().map(|member| device.node_of(member));
@@ -217,7 +221,7 @@ fn shares_memory<D: Device>(comm: &Communicator<D>) -> bool {
     device.attributes().caps.contains(Caps::DIRECT) && nodes.all(|node| Some(node) == first)
 }
 
-/// What a rank tells the others.
+/// The words that a rank tells the others.
 fn words(region: Option<&Region>, told: [u64; 5]) -> [u64; WORDS] {
     let mut words = [0; WORDS];
     if let Some(region) = region {
@@ -233,7 +237,7 @@ fn words(region: Option<&Region>, told: [u64; 5]) -> [u64; WORDS] {
 
 type Mapped = (Vec<NonNull<u8>>, Vec<ProcId>);
 
-/// The addresses of all boards here, by rank, if there are all of them.
+/// The local addresses of all boards, by rank, if every rank has one.
 fn mapped<D: Device>(comm: &Communicator<D>, own: &Region, keys: &[u64]) -> Option<Mapped> {
     let board = |(member, words): (ProcId, &[u64; WORDS])| {
         if words[0] != 1 {
@@ -255,7 +259,7 @@ fn mapped<D: Device>(comm: &Communicator<D>, own: &Region, keys: &[u64]) -> Opti
     boards.map(|boards| (boards, processes))
 }
 
-/// Gives a board back that was told to others but never used: nobody looks at it.
+/// Returns a board whose key was told to others but which was never used: no rank looks at it.
 fn retire_unused(pool: &Pool, region: Region, ranks: u32, rank: u32) {
     let map = Map::new(ranks, CHUNK);
     for reader in 0..ranks {
@@ -271,12 +275,13 @@ fn retire_unused(pool: &Pool, region: Region, ranks: u32, rank: u32) {
 }
 
 impl Drop for Boards {
-    /// The last look at the others' boards is over: says so, and keeps the own one for later.
+    /// Says on all other boards that this rank has looked at them for the last time, and retires
+    /// its own board for reuse.
     fn drop(&mut self) {
         for (board, _) in self.others() {
-            // SAFETY: the board is mapped as long as the device lives, which the communicator
-            // holds, and its owner does not use it for anything else before it has read this word.
-            // Release: pairs with `Retired::is_free`; what this rank read there comes before.
+            // SAFETY: the board is mapped as long as the device lives, which the communicator keeps
+            // alive, and its owner does not reuse it before it has read this word. Release: pairs
+            // with `Retired::is_free`; all of this rank's reads of the board come before.
             unsafe { self.map.gone(board, self.rank) }.store(1, Ordering::Release);
         }
         self.pool.give(Retired {
