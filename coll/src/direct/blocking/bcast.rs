@@ -1,7 +1,8 @@
 //! Broadcasts over boards.
 //!
-//! What fits a cell goes down a tree of cells (to all at once, up to nine ranks). More goes through
-//! the root's chunks, piece by piece: it writes one while the others read those before.
+//! Data that fits in a cell goes down a tree of cells (with up to nine ranks, to all at once).
+//! Longer data goes through the root's chunks, piece by piece: the root writes one piece while the
+//! others read earlier ones.
 
 use portolan_core::{Device, Result};
 
@@ -12,17 +13,17 @@ use crate::direct::boards::board::{CHUNKS, Header, IN_CELL, Kind, Place};
 use crate::direct::boards::limits::is_measured;
 use crate::direct::data::Stream;
 
-/// Pieces are so long at least: a shorter one costs more to announce than to copy.
+/// Minimum length of a piece: a shorter one costs more to announce than to copy.
 const SHORTEST: usize = 8 << 10;
 
-/// Bytes of the pieces of so many bytes. Up to the length of all chunks together there are at most
-/// as many pieces as chunks: the root can write all without waiting.
+/// Bytes per piece of a broadcast of `len` bytes. If the chunks together can hold all of it, there
+/// are at most as many pieces as chunks, so that the root can write them all without waiting.
 fn piece(len: u64, chunk: usize) -> u64 {
     let even = len.div_ceil(u64::from(CHUNKS)).next_multiple_of(4096);
     even.clamp(SHORTEST as u64, chunk as u64)
 }
 
-/// Steps in which so many bytes go over boards.
+/// Steps that a broadcast of `len` bytes takes over boards.
 fn pieces(len: u64, chunk: usize) -> u64 {
     match len {
         0..=0x2000 => 1,
@@ -30,10 +31,10 @@ fn pieces(len: u64, chunk: usize) -> u64 {
     }
 }
 
-/// Steps that a root with so many bytes takes where another rank has not as many.
+/// Steps that a root with `len` bytes takes if another rank has a different length.
 fn pieces_in_vain(len: u64, ranks: u32, chunk: usize) -> u64 {
     if is_measured(Kind::Bcast, ranks, len) {
-        // It agrees about the way first, or does not.
+        // The root first takes the step in which ranks agree about the way, and here they do not.
         return 1;
     }
     pieces(len, chunk)
@@ -72,8 +73,9 @@ pub(in crate::direct) unsafe fn bcast<D: Device>(
     steps.end(kind, len)
 }
 
-/// The way of an operation that may be left to messages. A rank that receives says it: the root of
-/// a broadcast is done early over boards. If ranks do not agree, goes along with the root.
+/// The way of an operation that may be left to messages. The judge is a rank that receives, because
+/// over boards the root of a broadcast is done early. If ranks do not agree, a receiver takes as
+/// many steps as the root.
 fn announced<D: Device>(steps: &mut Steps<'_, D>, len: usize, root: u32) -> Result<Way> {
     let judge = if root == 0 { 1 } else { 0 };
     let way = choice::agree(steps, Kind::Bcast, len, (judge, root))?;
@@ -99,7 +101,8 @@ unsafe fn send<D: Device>(steps: &mut Steps<'_, D>, data: &Stream<'_>) -> Result
         unsafe { data.read(at, steps.mine(place), piece.min(len - at)) };
         match number {
             0 => steps.post(Kind::Bcast, len),
-            // Who has done something else meanwhile is to see that this is no new one.
+            // A rank that called another operation meanwhile must see that this is not a new
+            // broadcast.
             _ => steps.post(Kind::BcastMore, pieces - number),
         }
         steps.next();
@@ -107,7 +110,7 @@ unsafe fn send<D: Device>(steps: &mut Steps<'_, D>, data: &Stream<'_>) -> Result
     Ok(())
 }
 
-/// Receives what fits a cell, and hands it on to the ranks below in the tree.
+/// Receives data that fits in a cell, and hands it on to the ranks below in the tree.
 #[inline]
 unsafe fn receive_short<D: Device>(
     steps: &mut Steps<'_, D>,
@@ -115,8 +118,8 @@ unsafe fn receive_short<D: Device>(
     root: u32,
 ) -> Result<()> {
     let (len, size) = (data.len(), steps.size());
-    // Counted from the root on: the ranks below place p are in places RADIX·p + 1 to RADIX·p +
-    // RADIX.
+    // Places are counted from the root: the ranks below place p have places RADIX·p + 1 to RADIX·p
+    // + RADIX.
     let place = (steps.rank() + size - root) % size;
     let rank_of = |place: u32| (place + root) % size;
     let parent = rank_of((place - 1) / RADIX);
@@ -125,8 +128,8 @@ unsafe fn receive_short<D: Device>(
     if below >= size {
         steps.post_apart(Kind::BcastAwaited, len, parent);
     } else {
-        // Ranks below look already. Who names another root does not wait for what comes from this
-        // one.
+        // Ranks below may look already. A rank that names another root does not wait for data from
+        // this rank.
         steps.post_for_few(Kind::BcastPassing, root as usize);
     }
     let passes =
@@ -135,7 +138,7 @@ unsafe fn receive_short<D: Device>(
     let (mut from, mut header) = (parent, header);
     let mut agreed = steps.agrees(from, header, Kind::Bcast, len);
     if !agreed {
-        // Perhaps it is the one above that is wrong.
+        // Perhaps only the parent in the tree is wrong.
         (from, header) = (root, steps.header_of(root)?);
         agreed = steps.agrees(from, header, Kind::Bcast, len);
     }
@@ -149,7 +152,7 @@ unsafe fn receive_short<D: Device>(
             // SAFETY: the cell is this rank's and free; both have room for `len` bytes.
             unsafe { source.copy_to_nonoverlapping(steps.mine(Place::Cell), len) };
         }
-        // With the root's sort, which ranks below compare with their own.
+        // The header has the root's sort, which ranks below compare with their own.
         match agreed {
             true => steps.post_as(header.sort(), Kind::Bcast, len),
             false => steps.post_for_few(Kind::BcastAwaited, len),
@@ -190,8 +193,8 @@ unsafe fn receive<D: Device>(steps: &mut Steps<'_, D>, data: &Stream<'_>, root: 
     Ok(())
 }
 
-/// Goes along with a root that has another length: takes as many steps as it does. The cell of the
-/// first has been posted.
+/// Follows a root that has another length, by taking as many steps as it does. The cell of the
+/// first step has been posted.
 #[cold]
 fn let_pass<D: Device>(steps: &mut Steps<'_, D>, root: u32, header: Header) -> Result<()> {
     steps.note(root, header);
@@ -212,8 +215,8 @@ fn let_pass<D: Device>(steps: &mut Steps<'_, D>, root: u32, header: Header) -> R
     Ok(())
 }
 
-/// Where another operation has seen a piece of a broadcast: goes behind its last, where the root
-/// goes on. Shows in all steps before that it does not agree.
+/// For another operation that has seen a piece of a broadcast: moves past the last piece, where the
+/// root continues, and shows in every step until then that this rank does not agree.
 #[cold]
 pub(in crate::direct) fn pass_pieces<D: Device>(
     steps: &mut Steps<'_, D>,

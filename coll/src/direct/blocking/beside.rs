@@ -1,19 +1,20 @@
 //! Ranks that take turns on processors.
 //!
 //! Where ranks outnumber processors, nothing costs as much as handing a processor over, and how
-//! often that happens depends on who waits for whom. So each rank says on its board where it runs,
-//! and a rank that begins an operation reads which others run beside it, on its own processor:
+//! often that happens depends on which ranks wait for which. So each rank says on its board on
+//! which processor it runs. A rank that begins an operation reads which other ranks run on its own
+//! processor ("beside" it), and acts on that:
 //!
-//! - It looks at those beside it first. What they have not shown yet they cannot show before this
-//!   rank has given its processor away, so it does that at once.
-//! - When they have shown it, nobody here gets any further before somebody elsewhere does: so the
-//!   rank keeps the processor and looks, for about as long as giving it away and getting it back
-//!   takes.
-//! - Whoever comes last to a barrier goes on first, because it has the processor. Where it waits in
-//!   the next operation for somebody who does not wait for it, such as the root of a broadcast,
-//!   that is the wrong order: it has to give the processor away then, and everybody elsewhere waits
-//!   meanwhile, too. So such a rank lets the others leave the barrier first. What the next
-//!   operation will be is what the last one before the barrier was, as a guess.
+//! - It looks at the ranks beside it first. Anything they have not shown yet they cannot show
+//!   before this rank has given the processor away, so it gives it away at once.
+//! - Once they have shown it, no rank on this processor can proceed before a rank elsewhere does.
+//!   So the rank keeps the processor and looks, for about as long as giving the processor away and
+//!   getting it back takes.
+//! - The rank that comes last to a barrier leaves it first, because it has the processor. That is
+//!   the wrong order if it waits in the next operation for a rank that does not wait for it, such
+//!   as the root of a broadcast: it then has to give the processor away, and meanwhile the ranks
+//!   elsewhere wait too. So such a rank lets the others leave the barrier first. It assumes that
+//!   the next operation is like the last one before the barrier.
 
 use std::sync::atomic::Ordering;
 
@@ -22,15 +23,15 @@ use portolan_core::Device;
 use crate::args::Operation;
 use crate::direct::Boards;
 
-/// Looks at a rank elsewhere before the processor is given away.
+/// How often a rank looks at one elsewhere before it gives the processor away.
 const PATIENCE: u32 = 100;
 
-/// Who wants this rank's processor, as it is known when an operation begins.
+/// The ranks that compete for this rank's processor, as known when an operation begins.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::direct) struct Beside {
     /// Whether ranks take turns at all.
     turns: bool,
-    /// The ranks beside this one, as bits.
+    /// The ranks beside this one, as a bit mask.
     ranks: u64,
 }
 
@@ -43,7 +44,7 @@ impl Beside {
         }
     }
 
-    /// On that processor; says so to the others.
+    /// For a rank on that processor, which this also tells the others.
     #[cold]
     fn on(processor: u32, boards: &Boards) -> Self {
         if boards.size() > u64::BITS {
@@ -51,10 +52,10 @@ impl Beside {
         }
         // SAFETY: boards of this communicator, mapped as long as it lives.
         let word = |rank| unsafe { boards.map.processor(boards.board(rank)) };
-        // 0 is where a rank has not said it yet.
+        // 0 means that a rank has not said it yet.
         let (own, here) = (word(boards.rank), processor.saturating_add(1));
-        // Relaxed, here and below: a hint, which may be old, and nothing else is read because of
-        // it.
+        // Relaxed, here and below: this is only a hint. It may be out of date, and no other data is
+        // read because of it.
         if own.load(Ordering::Relaxed) != here {
             own.store(here, Ordering::Relaxed);
         }
@@ -72,20 +73,20 @@ impl Beside {
         self.turns
     }
 
-    /// Whether a rank runs on this one's processor, as far as it has said.
+    /// Whether another rank runs on this rank's processor, as far as it has said.
     #[inline]
     pub(in crate::direct) fn is_beside(self, rank: u32) -> bool {
         self.ranks.checked_shr(rank).unwrap_or(0) & 1 != 0
     }
 
-    /// Whether any does.
+    /// Whether any other rank does.
     #[inline]
     pub(in crate::direct) fn is_any(self) -> bool {
         self.ranks != 0
     }
 
-    /// The ranks other than `rank` of `size`, those beside it first; else each begins with the one
-    /// after it, so that not all look at one.
+    /// The ranks of `size` other than `rank`, those beside it first. Within that order each rank
+    /// begins with the one after it, so that not all look at the same one.
     #[inline]
     pub(in crate::direct) fn others(self, rank: u32, size: u32) -> impl Iterator<Item = u32> {
         let all = move || (rank + 1..size).chain(0..rank);
@@ -95,7 +96,7 @@ impl Beside {
             .chain(all().filter(move |&other| !self.is_beside(other)))
     }
 
-    /// Begins a wait for a rank that was not ready at the first look. Says whether the processor
+    /// Begins a wait for a rank that was not ready at the first look. Returns whether the processor
     /// was given away.
     #[cold]
     pub(in crate::direct) fn begin_wait<D: Device>(
@@ -152,7 +153,8 @@ mod tests {
         let op = &Op::from(Predefined::Sum);
         fn alone(operation: &Operation<'_>) -> [bool; 3] {
             let alone = [0, 1, 2].map(|rank| waits_alone(operation, rank));
-            // The same on a track, where all look at all in a reduce-scatter.
+            // A track gives the same answer, except for a reduce-scatter, in which all ranks look
+            // at all there.
             if !matches!(operation, Operation::ReduceScatter { .. }) {
                 let call = |rank| {
                     let mut call = Call::new((rank, 3), Sorts::ANY);

@@ -1,21 +1,23 @@
-//! Boards or messages: what was measured decides, where neither is always the better way.
+//! Boards or messages: measurements decide where neither is always better.
 //!
-//! Over boards data is copied twice, by all ranks at a time; a message of that length may be copied
-//! once, by whoever is allowed to reach into the other. Which wins depends on what moving a line
-//! from one core to another costs, and on the system's price for reaching into another address
-//! space: a factor of 1.7 in either direction was seen, on two machines, for the same length.
+//! Over boards data is copied twice, by all ranks at the same time. A long message may be copied
+//! once, by a rank that may access the other's memory. Which way wins depends on the cost of moving
+//! a line from one core to another, and on the system's cost of accessing another address space: a
+//! factor of 1.7 in either direction was seen, on two machines, for the same length.
 //!
-//! So one of the ranks, the *judge*, takes the time of both ways, for each kind of operation and
-//! each power of two of the length, and says in the step in which ranks compare lengths which way
-//! to take. It counts the time that a quarter of them stay below, because most of what disturbs a
-//! measurement makes it longer; but not the least, which is luck where ranks take turns on
-//! processors: whoever comes last to an operation finds everything there. First come [`TRIALS`] of
-//! each (blocks: over boards as many as move [`LATE`] bytes, and [`FEWEST`] at least); then the
-//! better way for [`FIRST`] operations, then [`PROBE`] of the other, then the better for twice as
-//! many, up to [`LAST`]. A trial of what is far worse ends early ([`HOPELESS`]). The clock is read
-//! only in trials, and in as many operations right before one: those are compared with each other.
+//! So one of the ranks, the *judge*, times both ways for each kind of operation and each power of
+//! two of the length. In the step in which ranks compare lengths it says which way to take. It
+//! compares the first quartile of the times, because most disturbances make a measurement longer.
+//! It does not use the minimum, which is a matter of luck where ranks take turns on processors: the
+//! rank that comes last to an operation finds everything there. First come [`TRIALS`] operations
+//! each way (for blocks, boards are used first for as many operations as move [`LATE`] bytes, and
+//! at least [`FEWEST`]). Then the better way is used for [`FIRST`] operations, the other for
+//! [`PROBE`], the better for twice as many as before, and so on up to [`LAST`]. A trial of a way
+//! that is far worse ends early ([`HOPELESS`]). The clock is read only in trials and in the same
+//! number of operations right before one; those are compared with each other.
 //!
-//! Only what moves data is chosen so. A reduction has to give the same bits from run to run.
+//! Only operations that move data are chosen this way. A reduction has to give the same bits from
+//! run to run.
 
 use std::sync::Mutex;
 
@@ -25,31 +27,31 @@ use crate::direct::blocking::steps::{Steps, Way};
 use crate::direct::boards::board::{Kind, Place};
 use crate::state::lock;
 
-/// Operations that try boards and messages first: those of new memory, and those in which the
-/// device learns how to move such messages, are not the fastest.
+/// Operations that try boards, and messages, at first. They are many because those that use new
+/// memory, or in which the device learns how to move such messages, are not the fastest.
 const TRIALS: [u32; 2] = [8, 12];
-/// Operations that try the other way later on, and that are measured before that.
+/// Operations that try the other way later on, and operations that are timed before such a trial.
 const PROBE: u32 = 4;
 const MEASURED: u32 = 16;
-/// A trial of the other way ends after three operations of which even the least has taken so many
-/// times as long as the better way does.
+/// A trial of the other way ends after three operations if even the fastest of them took more than
+/// this many times as long as the better way.
 const HOPELESS: f64 = 1.5;
-/// Operations between such trials, at first and at last.
+/// Operations between such trials, at first and in the long run.
 const FIRST: u32 = 512;
 const LAST: u32 = 4096;
-/// Bytes that a rank gets from others before the first trial of messages where those have little to
-/// win: a tenth of a second's worth and more.
+/// Bytes that a rank receives from others before the first trial of messages, for operations in
+/// which messages have little to gain: what takes a tenth of a second or more.
 const LATE: usize = if cfg!(test) { 0 } else { 1 << 30 };
-/// Operations before that, at least, however long they are: the trial of messages is of a twentieth
-/// as many.
+/// The same as a number of operations, at least, however long they are: the trial of messages is a
+/// twentieth of that.
 const FEWEST: u32 = if cfg!(test) { 8 } else { 256 };
-/// Binary logarithms of the shortest and the longest lengths that are told apart.
+/// Binary logarithms of the shortest and the longest lengths that are distinguished.
 const SHORTEST: u32 = 14;
 const LONGEST: u32 = 24;
 const LENGTHS: usize = (LONGEST - SHORTEST + 1) as usize;
 const KINDS: [Kind; 3] = [Kind::Bcast, Kind::AllgatherChosen, Kind::Alltoall];
 
-/// What the judge knows on one communicator.
+/// What the judge of a communicator knows.
 #[derive(Debug)]
 pub(in crate::direct) struct Choice(Mutex<Known>);
 
@@ -61,12 +63,13 @@ struct Known {
 }
 
 impl Choice {
-    /// For so many ranks.
+    /// For a communicator of `ranks` ranks.
     pub(in crate::direct) fn new(ranks: u32) -> Self {
         Self::with(LATE, ranks)
     }
 
-    /// So many bytes come before the first trial of messages where those have little to win.
+    /// `bytes` bytes are received before the first trial of messages in operations in which
+    /// messages have little to gain.
     fn with(bytes: usize, ranks: u32) -> Self {
         let class = |kind, index| Class::new(kind, late(bytes, SHORTEST + index as u32, ranks));
         Self(Mutex::new(Known {
@@ -75,7 +78,7 @@ impl Choice {
         }))
     }
 
-    /// An operation begins on the judge: its way.
+    /// An operation begins at the judge. Returns the way it takes.
     fn begin(&self, kind: Kind, len: usize, now: impl FnOnce() -> f64) -> Way {
         let known = &mut *lock(&self.0);
         let kind = KINDS.iter().position(|&known| known == kind).unwrap_or(0);
@@ -86,7 +89,7 @@ impl Choice {
         class.way()
     }
 
-    /// The operation that began is over, if there is one.
+    /// The operation that began, if any, has ended.
     fn end(&self, now: impl FnOnce() -> f64) {
         let known = &mut *lock(&self.0);
         if let Some((at, since)) = known.under_way.take() {
@@ -94,29 +97,29 @@ impl Choice {
         }
     }
 
-    /// It has come to nothing.
+    /// The operation that began did not take place.
     fn forget(&self) {
         lock(&self.0).under_way = None;
     }
 }
 
-/// Operations in which a rank gets so many bytes from others, in blocks of 2 to the power of
-/// `length` bytes: how many come before the first trial of messages.
+/// How many operations come before the first trial of messages: as many as bring a rank `bytes`
+/// bytes from others, in blocks of 2 to the power of `length` bytes.
 fn late(bytes: usize, length: u32, ranks: u32) -> u32 {
     let others = ranks.saturating_sub(1).max(1) as usize;
     let operations = (bytes >> length) / others;
     FEWEST.max(operations as u32)
 }
 
-/// What is known of operations of one kind and of similar length.
+/// What is known about operations of one kind and of similar length.
 #[derive(Clone, Copy, Debug)]
 struct Class {
     /// Seconds over boards and by messages; infinite if not known.
     cost: [f64; 2],
-    /// The way that is taken, and for how many more operations.
+    /// The way that is taken now, and for how many more operations.
     way: usize,
     left: u32,
-    /// Whether that is a trial.
+    /// Whether these operations are a trial.
     trial: bool,
     times: Times,
     /// Operations until the next trial.
@@ -133,11 +136,11 @@ impl Class {
         pause: FIRST,
     };
 
-    /// A broadcast is tried by messages at once: by them it may be copied once instead of twice.
-    /// The others have little to win, because there all ranks copy at a time anyway, and go over
-    /// boards until a rank has got [`LATE`] bytes by them: the first long messages may take a
-    /// hundred times as long as later ones (of eight ranks' first alltoall of 64 KiB 39 ms, where
-    /// boards take 0.15).
+    /// The first trial of messages comes at once for a broadcast, which may be copied once instead
+    /// of twice by them. The other kinds have little to gain, because all ranks copy at the same
+    /// time anyway; they go over boards until a rank has received [`LATE`] bytes by them. The
+    /// reason is that the first long messages may take a hundred times as long as later ones (of
+    /// eight ranks' first alltoall of 64 KiB 39 ms, where boards take 0.15).
     fn new(kind: Kind, late: u32) -> Self {
         match kind {
             Kind::Bcast => Self::NEW,
@@ -188,16 +191,16 @@ impl Class {
     }
 }
 
-/// The shortest times of a few, in order.
+/// The shortest of a number of times, in ascending order.
 #[derive(Clone, Copy, Debug)]
 struct Times {
-    /// Of all.
+    /// How many times were added.
     count: usize,
     least: [f64; Self::KEPT],
 }
 
 impl Times {
-    /// A quarter of all that are taken, and one more.
+    /// A quarter of all times that are added, and one more.
     const KEPT: usize = MEASURED as usize / 4 + 1;
     const NONE: Self = Self {
         count: 0,
@@ -218,7 +221,7 @@ impl Times {
         self.least[0]
     }
 
-    /// What a quarter of all are shorter than.
+    /// The first quartile: a quarter of all times are shorter.
     fn quarter(&self) -> f64 {
         self.least[(self.count / 4).min(Self::KEPT - 1)]
     }
@@ -226,16 +229,17 @@ impl Times {
 
 const _: () = assert!(TRIALS[0] <= MEASURED && TRIALS[1] <= MEASURED && PROBE <= MEASURED);
 
-/// Takes the step in which all ranks compare kind and length, and the judge says which way to take;
-/// what follows is up to the caller, beginning with [`Steps::next`]. [`Way::Messages`] if ranks do
-/// not agree.
+/// Takes the step in which all ranks compare kind and length, and in which the judge says which way
+/// to take. The caller does what follows, beginning with [`Steps::next`]. Returns [`Way::Messages`]
+/// if ranks do not agree.
 pub(in crate::direct) fn agree<D: Device>(
     steps: &mut Steps<'_, D>,
     kind: Kind,
     len: usize,
     (judge, root): (u32, u32),
 ) -> Result<Way> {
-    /// Where the way stands in the judge's cell, behind the length, and the root in everybody's.
+    /// Offset of the way in the judge's cell, after the length, and of the root in every rank's
+    /// cell.
     const AT: usize = size_of::<u64>();
     const ROOT: usize = 2 * AT;
     steps.room(Place::Cell)?;
@@ -245,7 +249,7 @@ pub(in crate::direct) fn agree<D: Device>(
             .choice()
             .begin(kind, len, || steps.comm.device().wtime());
         let by_messages = way == Way::Messages;
-        // SAFETY: the cell is this rank's, free, and longer than that.
+        // SAFETY: the cell is this rank's, free, and long enough.
         unsafe { steps.mine(Place::Cell).add(AT).write(by_messages.into()) };
     }
     // SAFETY: as above.
@@ -254,7 +258,7 @@ pub(in crate::direct) fn agree<D: Device>(
     steps.expect_all(kind, len)?;
     if !steps.disagree() {
         for rank in steps.others() {
-            // SAFETY: all have posted theirs.
+            // SAFETY: all ranks have posted their cells.
             if unsafe { named(steps.at(rank, Place::Cell), ROOT).read_unaligned() } != root {
                 steps.note_root(rank);
             }
@@ -272,12 +276,12 @@ pub(in crate::direct) fn agree<D: Device>(
     })
 }
 
-/// A rank's number in a cell.
+/// The place of a rank number in a cell.
 fn named(cell: *mut u8, at: usize) -> *mut u32 {
     cell.wrapping_add(at).cast()
 }
 
-/// An operation about which ranks agreed is over.
+/// An operation about which ranks agreed has ended.
 pub(in crate::direct) fn over<D: Device>(choice: &Choice, device: &D) {
     choice.end(|| device.wtime());
 }
@@ -286,7 +290,8 @@ pub(in crate::direct) fn over<D: Device>(choice: &Choice, device: &D) {
 mod tests {
     use super::*;
 
-    /// Operations that take so long over boards and by messages; how many of them went by messages.
+    /// Runs operations that take `cost` over boards and by messages. Returns how many went by
+    /// messages.
     fn go(class: &mut Class, operations: u32, cost: [f64; 2]) -> u32 {
         let by_messages = |_: &u32| {
             let (way, measured) = (class.way, class.is_measured());
@@ -382,7 +387,7 @@ mod tests {
     fn a_hopeless_trial_ends_early() {
         let mut class = Class::NEW;
         assert_eq!(go(&mut class, 100, [1.0, 2.0]), 3);
-        // Not because of what was slow at first.
+        // But not because the operations were slow at first.
         let mut class = Class::NEW;
         go(&mut class, TRIALS[0], [1.0, 0.5]);
         go(&mut class, 2, [1.0, 5.0]);
@@ -393,7 +398,8 @@ mod tests {
     fn a_quarter_is_shorter_than_that() {
         for count in 1..=MEASURED {
             let mut times = Times::NONE;
-            // In an order of its own: all of them once, because 7 and 17 have no common divisor.
+            // In a scrambled order that contains each time once, because 7 and 17 have no common
+            // divisor.
             let all: Vec<u32> = (0..17).map(|turn| turn * 7 % 17).collect();
             (all.iter().filter(|&&time| time < count)).for_each(|&time| times.add(time.into()));
             assert_eq!(times.least(), 0.0);
@@ -409,7 +415,7 @@ mod tests {
             choice.forget();
             choice.end(|| 1.0);
         }
-        // Other lengths and kinds are apart.
+        // Other lengths and kinds are counted separately.
         for _ in 0..TRIALS[0] {
             assert_eq!(choice.begin(Kind::Bcast, 1 << 16, || 0.0), Way::Done);
             choice.end(|| 1.0);

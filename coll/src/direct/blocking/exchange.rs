@@ -1,8 +1,8 @@
 //! Exchanges: every rank learns from every other, in few rounds.
 //!
-//! Up to [`RADIX`] ranks each look at all others, at once. More do so in rounds: first within
-//! blocks of [`RADIX`] ranks, then between the blocks of a block of blocks: each with one rank of
-//! every other block, and so on. What a rank shows in a round is what its block has come to.
+//! Up to [`RADIX`] ranks look at all others at once. More ranks do so in rounds: first within
+//! blocks of [`RADIX`] ranks; then between the blocks of a block of blocks, each rank with one rank
+//! of every other block; and so on. What a rank shows in a round is the result of its block so far.
 
 use std::mem::MaybeUninit;
 
@@ -12,11 +12,11 @@ use crate::direct::blocking::steps::{Steps, Way};
 use crate::direct::boards::board::{Header, Kind, Place};
 use crate::direct::data::Items;
 
-/// Ranks that look at each other in one round, at most.
+/// The largest number of ranks that look at each other in one round.
 pub(in crate::direct) const RADIX: u32 = 8;
 
-/// With whom a rank exchanges in a round: one rank per block, in the order of the blocks, itself
-/// for its own.
+/// The ranks with which a rank exchanges in a round: one rank per block, in the order of the
+/// blocks, and itself for its own block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Round {
     rank: u32,
@@ -87,7 +87,8 @@ pub(in crate::direct) fn barrier<D: Device>(mut steps: Steps<'_, D>) -> Result<W
             post_and_see(&mut steps, round, Kind::Barrier, 0)?;
             steps.next();
         }
-        // What a rank in another operation has shown proves nothing about those behind it.
+        // A cell shown by a rank in another operation proves nothing about the ranks that it has
+        // heard of.
         if !steps.disagree() {
             steps.all_reached(first);
         }
@@ -96,8 +97,8 @@ pub(in crate::direct) fn barrier<D: Device>(mut steps: Steps<'_, D>) -> Result<W
     steps.end(Kind::Barrier, 0)
 }
 
-/// Posts what the rank shows in this round, which is in its place by now, and waits for what its
-/// partners show.
+/// Posts what this rank shows in this round, which the caller has already written to its place, and
+/// waits for what its partners show.
 #[inline]
 fn post_and_see<D: Device>(
     steps: &mut Steps<'_, D>,
@@ -119,7 +120,7 @@ fn post_and_see<D: Device>(
     Ok(())
 }
 
-/// Notes what a partner is doing that this rank, which shows `mine`, does not expect.
+/// Records what a partner is doing that this rank, which shows `mine`, does not expect.
 #[cold]
 fn note_in_rounds<D: Device>(
     steps: &mut Steps<'_, D>,
@@ -136,24 +137,24 @@ fn note_in_rounds<D: Device>(
     }
 }
 
-/// What an [`allreduce`] by more than [`RADIX`] ranks may have, in bytes: partial results have to
-/// be put aside between rounds.
+/// The largest [`allreduce`] by more than [`RADIX`] ranks, in bytes: partial results have to be put
+/// aside between rounds.
 pub(in crate::direct) const ASIDE: usize = 2048;
 
-/// Bytes of what two ranks combine both, at most. (Where each combines half of a vector, two thirds
-/// of the bytes are moved.)
+/// The largest vector, in bytes, that two ranks both combine as a whole. (If each combines half of
+/// the vector, two thirds of the bytes are moved.)
 pub(in crate::direct) const PAIR: usize = 16 << 10;
 
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Aside<const BYTES: usize>([MaybeUninit<u8>; BYTES]);
 
-/// Reduces over all ranks what fits a cell or a chunk, and with more than [`RADIX`] ranks [`ASIDE`]
-/// bytes: all ranks combine, in the order of the ranks, and come to the same bits.
+/// Reduces over all ranks data that fits in a cell or a chunk, or [`ASIDE`] bytes with more than
+/// [`RADIX`] ranks. All ranks combine in the order of the ranks, and get the same bits.
 ///
 /// # Safety
 /// `items` are readable at `from`, writable at `to`, and hold valid values for the operator on all
-/// ranks. (That the two are the same does no harm.)
+/// ranks. (`from` and `to` may be the same.)
 #[inline]
 pub(in crate::direct) unsafe fn allreduce<D: Device>(
     mut steps: Steps<'_, D>,
@@ -174,12 +175,12 @@ pub(in crate::direct) unsafe fn allreduce<D: Device>(
     steps.expect_all(kind, len)?;
     if !steps.disagree() {
         let shown = shown_at(&steps, items, place);
-        // SAFETY: all have posted as many items, says the caller valid ones.
+        // SAFETY: all have posted as many items, and the caller promises that they are valid.
         unsafe {
             if place == Place::Chunk && steps.takes_from_all() {
                 combine_pair(steps.rank(), items, from, shown(1 - steps.rank()), to)?;
             } else if steps.size() == 2 {
-                // As below, in fewer instructions.
+                // The same as below, in fewer instructions.
                 items.copy(shown(1), to);
                 items.combine(shown(0), to)?;
             } else {
@@ -191,8 +192,8 @@ pub(in crate::direct) unsafe fn allreduce<D: Device>(
     steps.end(kind, len)
 }
 
-/// Combines what two ranks have, where each takes the lines that the other shows: its own items
-/// come from the program's buffer.
+/// Combines the items of two ranks, where each takes the lines that the other shows. So a rank must
+/// not read its own board, and takes its own items from the program's buffer.
 ///
 /// # Safety
 /// The items are readable at `from`, which may be `to`; the other rank's have been posted at
@@ -208,7 +209,7 @@ pub(in crate::direct) unsafe fn combine_pair(
     // SAFETY: from the caller; there is room aside.
     unsafe {
         if me == 1 {
-            // It is the last, and so at the right.
+            // This rank is the last, so its items are the right operand.
             if !in_place {
                 items.copy(from, to);
             }
@@ -218,7 +219,8 @@ pub(in crate::direct) unsafe fn combine_pair(
             items.copy_shown(theirs, to, true);
             return items.combine(from, to);
         }
-        // Theirs is to be at the right, where the own ones are.
+        // The other rank's items must be the right operand, and so must end up where this rank's
+        // own items are.
         let each = items.per(ASIDE);
         let room = items.with(each).room();
         let mut aside = Aside([MaybeUninit::<u8>::uninit(); ASIDE]);
@@ -241,8 +243,8 @@ pub(in crate::direct) unsafe fn combine_pair(
     }
 }
 
-/// Reduces for `root` what [`allreduce`] does by more than [`RADIX`] ranks, in the same rounds.
-/// `to` is the root's.
+/// Reduces for `root` in the same rounds in which [`allreduce`] works with more than [`RADIX`]
+/// ranks. `to` is the root's buffer.
 ///
 /// # Safety
 /// As [`allreduce`].
@@ -261,7 +263,7 @@ pub(in crate::direct) unsafe fn reduce<D: Device>(
     unsafe { in_rounds(steps, items, what, from, to) }
 }
 
-/// `to` is `None` where the result is of no interest, and `what` what ranks show.
+/// `to` is `None` at a rank that needs no result; `what` is what ranks show in their headers.
 ///
 /// # Safety
 /// As [`allreduce`].
@@ -281,17 +283,16 @@ unsafe fn in_rounds<D: Device>(
     while let Some(round) = rounds.next() {
         steps.room(place)?;
         if !steps.disagree() {
-            // SAFETY: from the caller in the first round, and later what the last round has put
-            // aside; the place is this rank's, and free.
+            // SAFETY: the items are the caller's in the first round, and later what the round
+            // before has put aside; the place is this rank's, and free.
             unsafe { items.copy(shown, items.on_board(steps.mine(place))) };
         }
         post_and_see(&mut steps, round, kind, len)?;
         let more = rounds.peek().is_some();
         let target = if more { Some(aside) } else { to };
-        // What a rank that disagrees shows is not as long: it is not looked at.
+        // A rank that disagrees may show less data, so none of it is read.
         if let Some(target) = target.filter(|_| !steps.disagree()) {
-            // SAFETY: what partners show has been posted, with as many bytes. Nobody shows the
-            // target.
+            // SAFETY: the partners have posted as many bytes. No rank shows the target.
             unsafe {
                 combine(
                     round.blocks(),
@@ -320,10 +321,11 @@ pub(in crate::direct) fn shown_at<D: Device>(
     move |rank| items.on_board(steps.at(rank, place))
 }
 
-/// Combines what some ranks show, in their order; `shown` says where.
+/// Combines what `ranks` show, in their order; `shown` says where.
 ///
 /// # Safety
-/// All have posted as many items as these, valid for the operator; they are writable at `target`.
+/// All of them have posted as many items as these, valid for the operator; the items are writable
+/// at `target`.
 #[inline]
 pub(in crate::direct) unsafe fn combine(
     ranks: impl DoubleEndedIterator<Item = u32>,
@@ -335,10 +337,10 @@ pub(in crate::direct) unsafe fn combine(
     unsafe { combine_and_take(ranks, items, shown, |_| false, target) }
 }
 
-/// The same; `takes` says of whom the lines are taken.
+/// The same; `takes` says whether to take the lines that a rank shows.
 ///
 /// # Safety
-/// As [`combine`], and nobody else reads what is taken.
+/// As [`combine`], and lines that are taken have no other reader.
 #[inline]
 pub(in crate::direct) unsafe fn combine_and_take(
     ranks: impl DoubleEndedIterator<Item = u32>,
@@ -358,10 +360,10 @@ pub(in crate::direct) unsafe fn combine_and_take(
     })
 }
 
-/// Takes the steps of the rounds that an operation of more than [`RADIX`] ranks has not taken, and
-/// waits for nobody in them: all operations take as many, or several times as many, so that ranks
-/// that are in different ones are in step behind them. `taken` is how many it has taken, and `kind`
-/// what it is.
+/// Takes the remaining steps of the rounds in an operation of more than [`RADIX`] ranks, without
+/// waiting. So all operations take the same number of steps or a multiple of it, and ranks that
+/// called different ones are in step again afterwards. `taken` is how many steps the operation has
+/// taken, and `kind` what it is.
 #[inline]
 pub(in crate::direct) fn fill<D: Device>(
     steps: &mut Steps<'_, D>,
@@ -387,7 +389,7 @@ pub(in crate::direct) fn fill<D: Device>(
 mod tests {
     use super::*;
 
-    /// Each rank's knowledge, by rounds, of whom it has heard of; blocks in order and without gaps.
+    /// Tracks, round by round, which ranks each rank has heard of: in block order, without gaps.
     #[test]
     fn after_the_rounds_everybody_has_heard_of_everybody_once() {
         for size in 2..200 {

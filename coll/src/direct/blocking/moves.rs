@@ -1,7 +1,7 @@
 //! Allgather and alltoall over boards, with all their forms.
 //!
-//! All ranks look at all others in every step. How many steps there are follows from the lengths
-//! that all post, so that ranks that do not agree about lengths take as many as the others.
+//! All ranks look at all others in every step. The number of steps follows from the lengths that
+//! all ranks post, so ranks that do not agree about lengths still take the same number of steps.
 
 use portolan_core::buffer::TypedBuf;
 use portolan_core::{Device, Result};
@@ -27,18 +27,18 @@ pub(in crate::direct) unsafe fn allgather<D: Device>(
     let own = Stream::block(recv, steps.rank());
     let mine = send.map_or(own, Stream::of);
     let len = mine.len();
-    // By the lengths, not by the form of the call: the forms match each other.
+    // This looks at the lengths, not at the form of the call, because the forms match each other.
     let even = (0..size).all(|rank| Stream::block(recv, rank).len() == len);
     let chosen = even && is_measured(Kind::AllgatherChosen, size, len as u64);
-    // Counts are each rank's own: one whose counts differ may have nothing to choose, and is not to
-    // take the step without data in which others agree for one with data.
+    // Counts are local: a rank whose counts differ may have nothing to choose. It must not mistake
+    // the step without data, in which the others agree on the way, for a step with data.
     let kind = match chosen {
         true => Kind::AllgatherChosen,
         false => Kind::Allgather,
     };
     if chosen {
         let way = choice::agree(&mut steps, kind, len, (0, 0))?;
-        // Ranks that do not choose, or that have other lengths, end with this step.
+        // Ranks that do not choose, or that have other lengths, end with this step, too.
         steps.next();
         if way == Way::Messages {
             return steps.end_by(Way::Messages, kind, len);
@@ -46,18 +46,19 @@ pub(in crate::direct) unsafe fn allgather<D: Device>(
     }
     let (place, chunk, takes) = (Place::of(len), steps.chunk(), steps.takes_from_all());
     let (mut at, mut longest) = (0, len as u64);
-    // Who chooses, or takes another operation, takes one step here. All others see it in that step,
-    // and leave.
+    // A rank that chooses, or that is in another operation, takes one step here. All others see it
+    // in that step, and leave.
     let mut left = false;
     loop {
         steps.room(place)?;
         // SAFETY: from the caller; the place is this rank's, free, and has room for a chunk, or for
-        // all.
+        // all of the data.
         unsafe { mine.read(at, steps.mine(place), chunk.min(len - at.min(len))) };
         let keep = |steps: &Steps<'_, D>| {
-            // From the place: it is in a cache, and what is read twice from memory costs more than
-            // all else in blocks that no cache can hold. SAFETY: what the place has of this rank's
-            // contribution was copied above; the block is the caller's.
+            // Copies from the place on the board, because that is in a cache. For blocks too large
+            // for any cache, reading the source from memory twice would cost more than everything
+            // else. SAFETY: this part of the rank's contribution was copied to the place above; the
+            // block is the caller's.
             unsafe { own.write(at, steps.mine(place), chunk.min(len - at.min(len))) };
         };
         if send.is_some() && takes {
@@ -65,7 +66,7 @@ pub(in crate::direct) unsafe fn allgather<D: Device>(
         }
         steps.post(kind, len);
         if send.is_some() && !takes {
-            // While the others come.
+            // Done here, while the others are still arriving.
             keep(&steps);
         }
         for rank in steps.others() {
@@ -88,7 +89,7 @@ pub(in crate::direct) unsafe fn allgather<D: Device>(
                 }
                 let source = steps.at(rank, Place::of(block.len()));
                 let now = chunk.min(block.len() - at.min(block.len()));
-                // SAFETY: so many bytes have been posted there; the block is the caller's.
+                // SAFETY: the rank has posted that many bytes there; the block is the caller's.
                 unsafe { block.take(at, source, now, takes) };
             }
         }
@@ -127,24 +128,24 @@ pub(in crate::direct) unsafe fn alltoall<D: Device>(
     let chosen = sent(len as u64);
     if chosen {
         let way = choice::agree(&mut steps, kind, len, (0, 0))?;
-        // Ranks that have shorter blocks end with this step.
+        // Ranks that have shorter blocks end with this step, too.
         steps.next();
         if way == Way::Messages {
             return steps.end_by(Way::Messages, kind, len);
         }
     }
-    // Two chunks at a time as soon as all know how long the others' blocks are.
+    // Two chunks are used at a time as soon as all ranks know how long the others' blocks are.
     let mut wide = chosen;
     let chunk = steps.chunk();
     let first = Shares::first(kind, len as u64, size, chunk);
     let (mut shares, mut at) = (first, 0);
     if chosen {
-        // All have agreed about the length.
+        // All ranks have agreed about the length.
         shares = first.rest(len as u64, len as u64, steps.wide());
     }
     let mut longest = len as u64;
-    // A rank with longer blocks takes one step and leaves them to messages: nobody goes on without
-    // it.
+    // A rank whose blocks are long enough to choose a way takes one step here and leaves the rest
+    // to messages. The others cannot go on without it.
     let mut left = false;
     loop {
         if wide {
@@ -161,7 +162,7 @@ pub(in crate::direct) unsafe fn alltoall<D: Device>(
         }
         steps.post(kind, len);
         if at == 0 && send.is_some() {
-            // While the others come.
+            // Done here, while the others are still arriving.
             // SAFETY: from the caller.
             unsafe { Stream::block(from, me).copy_to(&Stream::block(recv, me)) };
         }
@@ -169,8 +170,8 @@ pub(in crate::direct) unsafe fn alltoall<D: Device>(
             let header = steps.header_of(rank)?;
             if header.kind() != Some(kind) {
                 steps.note(rank, header);
-                // Who takes another operation has no steps of two numbers. All others see it in
-                // this step, and leave.
+                // In another operation no step takes two numbers. All others see that rank in this
+                // step, and leave.
                 left |= at == 0;
                 continue;
             }
@@ -214,27 +215,27 @@ pub(in crate::direct) unsafe fn alltoall<D: Device>(
     }
 }
 
-/// Which of the blocks that `owner` has for others is `reader`'s: none is for itself.
+/// The index of `reader`'s block among those that `owner` has for others; it has none for itself.
 #[inline]
 pub(in crate::direct) fn index_of(owner: u32, reader: u32) -> usize {
     let index = if reader < owner { reader } else { reader - 1 };
     index as usize
 }
 
-/// How a rank's place is divided among the others.
+/// How a rank's place is divided among the other ranks.
 #[derive(Clone, Copy, Debug)]
 struct Shares {
     place: Place,
     /// Bytes of the longest block.
     len: u64,
     others: usize,
-    /// From one share to the next.
+    /// Bytes from one share to the next.
     step: usize,
     /// Bytes of a block that one step moves: the same on all ranks, so that all count the same
     /// steps.
     data: usize,
-    /// Bytes in front of the data, which tell the length of the block. None where that is known:
-    /// that of all, or of the only one.
+    /// Bytes in front of the data that hold the length of the block. There are none if the length
+    /// is known because all blocks have it, or because there is only one block.
     prefix: usize,
 }
 
@@ -245,8 +246,8 @@ const SHORT_PREFIX: usize = size_of::<u8>();
 const _: () = assert!(IN_CELL <= u8::MAX as usize);
 
 impl Shares {
-    /// In the first step of a rank whose longest block has `len` bytes, which is all that readers
-    /// know of it.
+    /// The shares in the first step of a rank whose longest block has `len` bytes. Readers know
+    /// nothing else about it at that time.
     fn first(kind: Kind, len: u64, size: u32, chunk: usize) -> Self {
         let others = size as usize - 1;
         let listed = kind == Kind::AlltoallListed && others > 1;
@@ -271,9 +272,9 @@ impl Shares {
         }
     }
 
-    /// For the `left` bytes of the longest block of all ranks, in two chunks at a time, `wide`
-    /// bytes: in as few steps as that takes and shares of one length. The rank's own longest block
-    /// has `len` bytes.
+    /// The shares for the `left` remaining bytes of the longest block of all ranks, in two chunks
+    /// at a time (`wide` bytes): as few steps as possible, with shares of one length. The rank's
+    /// own longest block has `len` bytes.
     fn rest(&self, len: u64, left: u64, wide: usize) -> Self {
         let prefix = match self.place {
             Place::Cell if self.prefix > 0 => PREFIX,
@@ -281,7 +282,7 @@ impl Shares {
         };
         let most = ((wide / self.others) & !63) - prefix;
         let steps = left.div_ceil(most as u64).max(1);
-        // At most as much as fits, so that it is no more than a `usize` holds.
+        // This is at most what fits in the chunks, and so no more than a `usize` holds.
         let step = (left.div_ceil(steps) as usize + prefix).next_multiple_of(64);
         Self {
             place: Place::Chunk,
@@ -314,7 +315,7 @@ impl Shares {
         }
     }
 
-    /// The error is the length that the other rank has for the block, if it is another.
+    /// Takes a share. The error is the length that the other rank has for the block, if it differs.
     ///
     /// # Safety
     /// The share at `from` has been posted, and is this rank's to read; `block` is writable.

@@ -1,17 +1,19 @@
 //! Taking steps: the protocol between the boards of a communicator.
 //!
-//! In each step of an operation a rank writes its own cell (and chunk), and posts it: header last.
-//! Whoever needs it waits for the header. All ranks post in every step, whether or not anybody is
-//! going to look, so that ranks that do not agree about an operation notice instead of waiting. All
-//! operations of more than [`RADIX`] ranks take as many steps as an exchange among them has rounds,
-//! or several times as many ([`exchange::fill`]): ranks in different ones are in step behind them.
+//! In each step of an operation a rank writes its own cell (and chunk), then posts it by writing
+//! the header last. A rank that needs the data waits for the header. All ranks post in every step,
+//! whether or not any rank is going to look. So ranks that do not agree about an operation notice
+//! the disagreement instead of waiting. With more than [`RADIX`] ranks, every operation takes as
+//! many steps as an exchange among them has rounds, or a multiple of that ([`exchange::fill`]). So
+//! ranks that called different operations are in step again afterwards.
 //!
-//! **When a cell may be written again.** When all ranks have the step behind them in which it was
-//! used last. A rank knows that from what it sees: the cell of a rank in step `s` proves that this
-//! rank has all steps before `s` behind it. Where operations show it nothing (a root that only
-//! sends), it looks at the others' `done` words. They are written after every step with a chunk in
-//! which not all look at all, and after every fourth step in any case: often enough for whoever
-//! waits for one, because a rank never is [`CHUNKS`] steps ahead of such a word's owner.
+//! **When a cell may be written again.** Once all ranks have finished the step in which it was used
+//! last. A rank infers that from what it sees: a cell that another rank posted in step `s` proves
+//! that the other rank has finished all steps before `s`. If an operation shows this rank no cells
+//! (a root that only sends, for instance), it looks at the others' `done` words. A rank writes its
+//! `done` word after every step with a chunk in which not all ranks look at all others, and after
+//! every fourth step in any case. That is often enough for a rank that waits for one, because a
+//! rank is never [`CHUNKS`] steps ahead of such a word's owner.
 
 mod looks;
 mod noted;
@@ -38,37 +40,38 @@ pub(in crate::direct) struct Steps<'a, D: Device> {
     pub(in crate::direct) comm: &'a Communicator<D>,
     pub(in crate::direct) state: &'a State,
     boards: &'a Boards,
-    /// The step that is being taken.
+    /// The current step.
     step: u32,
-    /// All ranks have the steps before this one behind them.
+    /// All ranks have finished the steps before this one.
     proved: u32,
-    /// The first rank that was seen to disagree; or, if there is none, with items of another sort.
+    /// The first rank that was seen to disagree; if there is none, the first that showed items of
+    /// another sort.
     odd: Option<Odd>,
     disagree: bool,
-    /// Of what this rank's items are. That others' are something else changes nothing about the
+    /// The sorts of this rank's items. Items of another sort at other ranks do not change the
     /// steps.
     sorts: Sorts,
     beside: Beside,
-    /// Whether this rank has given its processor away for one beside it.
+    /// Whether this rank has given its processor away to another rank that runs there.
     gave_way: bool,
-    /// Whether it has looked at another.
+    /// Whether this rank has looked at another rank.
     looked: bool,
 }
 
-/// What becomes of an operation after its steps.
+/// What remains to be done for an operation after its steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::direct) enum Way {
-    /// Nothing more.
+    /// Nothing.
     Done,
-    /// All have agreed to do it by messages.
+    /// All ranks have agreed to do it by messages.
     Messages,
 }
 
-/// Asks for the line of `at` for writing.
+/// Requests the cache line of `at` for writing.
 #[inline]
 pub(in crate::direct) fn want(at: *const u8) {
-    // Every x86-64 processor takes the instruction, the oldest as one that does nothing; the
-    // intrinsic would need to be told so at compile time.
+    // Every x86-64 processor accepts the instruction (the oldest treat it as a no-op); the
+    // intrinsic would need the feature to be enabled at compile time.
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a hint, which neither reads nor writes nor faults, whatever the address.
     unsafe {
@@ -107,15 +110,15 @@ impl<'a, D: Device> Steps<'a, D> {
         self.beside.takes_turns()
     }
 
-    /// Notes, where ranks take turns, whether this one waits in the operation for others that do
+    /// Records, where ranks take turns, whether this rank waits in the operation for ranks that do
     /// not wait for it.
     pub(in crate::direct) fn waits_alone(&self, waits: bool) {
         self.boards.waits_alone.store(waits, Ordering::Relaxed);
     }
 
-    /// Leaves a barrier: behind those on this processor for which this rank would wait if what
-    /// comes next is like what was before. Who has given the processor away in the barrier is
-    /// behind them already.
+    /// Leaves a barrier. If the next operation is like the last one, this rank will wait for ranks
+    /// on its own processor, so it lets those leave first. If it gave the processor away during the
+    /// barrier, they are ahead already.
     #[inline]
     pub(in crate::direct) fn leave_barrier(&self) {
         if !self.take_turns() || !self.boards.waits_alone.load(Ordering::Relaxed) {
@@ -127,14 +130,14 @@ impl<'a, D: Device> Steps<'a, D> {
         }
     }
 
-    /// Notes that this rank looks at another.
+    /// Records that this rank looks at another.
     #[inline]
     fn note_look(&mut self) {
         self.state.count(Counters::Looks, 1);
         self.looked = true;
     }
 
-    /// Waits for a rank: until `ready` holds, which that one makes true.
+    /// Waits for a rank until `ready` holds, which that rank makes true.
     #[inline]
     fn wait(&mut self, rank: u32, mut ready: impl FnMut() -> bool) -> Result<()> {
         self.note_look();
@@ -155,14 +158,14 @@ impl<'a, D: Device> Steps<'a, D> {
         self.boards.size()
     }
 
-    /// Whether the lines of what this rank alone reads are taken.
+    /// Whether this rank takes the cache lines of data that it alone reads.
     #[inline]
     pub(in crate::direct) fn takes(&self) -> bool {
         self.boards.takes
     }
 
-    /// The same for what is shown to all others. Its owner does not look at it then, either, once
-    /// it has posted.
+    /// The same for data that its owner shows to all others: only with two ranks is there a single
+    /// reader. The owner then must not look at the data either, once it has posted.
     #[inline]
     pub(in crate::direct) fn takes_from_all(&self) -> bool {
         self.boards.takes && self.size() == 2
@@ -179,12 +182,12 @@ impl<'a, D: Device> Steps<'a, D> {
         self.boards.map.chunk_len()
     }
 
-    /// Bytes of two chunks that are used together.
+    /// Bytes of two chunks when a step uses both.
     pub(in crate::direct) fn wide(&self) -> usize {
         self.boards.map.wide_len()
     }
 
-    /// Waits until this rank may write its cell of this step, or its chunk.
+    /// Waits until this rank may write its cell or its chunk of this step.
     #[inline]
     pub(in crate::direct) fn room(&mut self, place: Place) -> Result<()> {
         let steps = match place {
@@ -197,8 +200,8 @@ impl<'a, D: Device> Steps<'a, D> {
         self.await_done(self.step.wrapping_sub(steps).wrapping_add(1))
     }
 
-    /// Waits until this rank may write two chunks at once, that of this step and of the next. Such
-    /// a step takes two numbers, the first an even one, which are left behind by two
+    /// Waits until this rank may write two chunks at once, those of this step and the next. Such a
+    /// step takes two numbers, the first one even; the caller ends it with two calls of
     /// [`next`](Self::next).
     pub(in crate::direct) fn room_wide(&mut self) -> Result<()> {
         if !self.step.is_multiple_of(2) {
@@ -210,7 +213,7 @@ impl<'a, D: Device> Steps<'a, D> {
         self.await_done(self.step.wrapping_sub(CHUNKS).wrapping_add(2))
     }
 
-    /// Waits until all ranks have the steps before `wanted` behind them.
+    /// Waits until all ranks have finished the steps before `wanted`.
     #[cold]
     fn await_done(&mut self, wanted: u32) -> Result<()> {
         let (boards, mut least) = (self.boards, self.step);
@@ -218,8 +221,8 @@ impl<'a, D: Device> Steps<'a, D> {
             let mut seen = 0;
             let ready = || {
                 // SAFETY: a board of this communicator, mapped as long as it lives. Acquire: pairs
-                // with the Release store in `publish`: what the rank has read of this one's cells
-                // and chunks was read before.
+                // with the Release store in `publish`; all of the rank's reads of this rank's cells
+                // and chunks happened before it.
                 seen = unsafe { boards.map.done(boards.board(rank)) }.load(Ordering::Acquire);
                 seen.wrapping_sub(wanted) as i32 >= 0
             };
@@ -232,13 +235,13 @@ impl<'a, D: Device> Steps<'a, D> {
         Ok(())
     }
 
-    /// Waits until this rank may write so many bytes in this step, and says where: in the cell, the
-    /// chunk, or a longer place, of which the cell tells. `None` if they are more than
-    /// [`LONG`](crate::direct::boards::long::LONG), or if there is no memory for them, which the
-    /// cell tells, too; the chunk is free.
+    /// Waits until this rank may write `len` bytes in this step, and returns where: in the cell, in
+    /// the chunk, or in a longer place, which the cell then names. `None` if `len` is more than
+    /// [`LONG`](crate::direct::boards::long::LONG), or if there is no memory for a longer place,
+    /// which the cell then says. The chunk is free in either case.
     ///
     /// # Safety
-    /// Of more than a chunk has, the cell has nothing else in it.
+    /// If `len` is more than a chunk holds, the cell contains nothing else.
     #[inline]
     pub(in crate::direct) unsafe fn my_place(&mut self, len: usize) -> Result<Option<*mut u8>> {
         let place = Place::of(len);
@@ -255,14 +258,15 @@ impl<'a, D: Device> Steps<'a, D> {
         Ok(unsafe { self.boards.long.show(device, pool, self.step, len, cell) })
     }
 
-    /// Where a rank has written so many bytes; `None` if it had no memory for them.
+    /// Where a rank has written its `len` bytes; `None` if it had no memory for them.
     ///
     /// # Errors
-    /// [`PeerMisbehaved`](portolan_core::ErrorKind::PeerMisbehaved) if it names memory that is not
-    /// there.
+    /// [`PeerMisbehaved`](portolan_core::ErrorKind::PeerMisbehaved) if the rank names memory that
+    /// is not there.
     ///
     /// # Safety
-    /// It has posted that it shows so many, at most [`LONG`](crate::direct::boards::long::LONG).
+    /// The rank has posted that it shows `len` bytes, at most
+    /// [`LONG`](crate::direct::boards::long::LONG).
     #[inline]
     pub(in crate::direct) unsafe fn place_of(
         &self,
@@ -288,15 +292,15 @@ impl<'a, D: Device> Steps<'a, D> {
         self.on(self.boards.own(), place, self.step)
     }
 
-    /// Where this rank will write in the next step, once it has seen all others in this one: its
-    /// place is free then.
+    /// Where this rank will write in the next step. To be called once it has seen all others in
+    /// this step, because that place is free then.
     #[inline]
     pub(in crate::direct) fn ahead(&self, place: Place) -> *mut u8 {
         debug_assert_eq!(self.proved, self.step);
         self.on(self.boards.own(), place, self.step.wrapping_add(1))
     }
 
-    /// Where the data of a rank is, once it has posted.
+    /// Where a rank's data is, once the rank has posted.
     #[inline]
     pub(in crate::direct) fn at(&self, rank: u32, place: Place) -> *mut u8 {
         self.on(self.boards.board(rank), place, self.step)
@@ -310,16 +314,17 @@ impl<'a, D: Device> Steps<'a, D> {
         }
     }
 
-    /// Shows this rank's cell, and wakes whoever waits for it.
+    /// Posts this rank's cell, and wakes the ranks that wait for it.
     #[inline]
     pub(in crate::direct) fn post(&mut self, kind: Kind, len: usize) {
         self.post_for_few(kind, len);
         self.wake_all();
     }
 
-    /// Shows this rank's cell where nobody will wait for it, unless something is wrong, but a rank
-    /// that this one looks at or wakes itself: who does not agree may sleep for it. Few are woken
-    /// all the same; of many that would take too long.
+    /// Posts this rank's cell in a step in which no rank waits for it, unless something is wrong,
+    /// except for rank `but`, which this rank looks at or wakes itself. A rank that does not agree
+    /// about the operation may sleep until it sees this cell, so the others are woken too if they
+    /// are few. Waking many would take too long.
     #[inline]
     pub(in crate::direct) fn post_apart(&mut self, kind: Kind, len: usize, but: u32) {
         self.post_for_few(kind, len);
@@ -331,15 +336,15 @@ impl<'a, D: Device> Steps<'a, D> {
         }
     }
 
-    /// Shows this rank's cell where nobody, or only ranks that are woken by [`wake`](Self::wake),
-    /// will wait for it.
+    /// Posts this rank's cell in a step in which no rank waits for it, or only ranks that are woken
+    /// by [`wake`](Self::wake).
     #[inline]
     pub(in crate::direct) fn post_for_few(&mut self, kind: Kind, len: usize) {
         self.post_as(self.sorts.shown, kind, len);
     }
 
-    /// The same with items of another sort than this rank's own: what it has from others and hands
-    /// on.
+    /// The same, with a sort that may not be this rank's own, for data that it received from
+    /// another rank and hands on.
     #[inline]
     pub(in crate::direct) fn post_as(&mut self, sort: Sort, kind: Kind, len: usize) {
         let own = self.boards.own();
@@ -354,18 +359,18 @@ impl<'a, D: Device> Steps<'a, D> {
             }
         }
         let header = Header::new(self.step, kind, sort, len);
-        // SAFETY: a board of this communicator.
-        // Release: pairs with the Acquire load in `header_of`: the data is there with it.
+        // SAFETY: a board of this communicator. Release: pairs with the Acquire load in
+        // `header_of`; the data is visible to a rank that sees the header.
         unsafe { self.boards.map.header(own, self.step) }.store(header.0, Ordering::Release);
         #[cfg(test)]
         crate::direct::tests::lingering::linger();
-        // The others have the next cell's line since they last looked at it. It comes back while
-        // this rank waits, instead of when it has something to show.
+        // The others have had the line of the next cell since they last looked at it. Requesting it
+        // here brings it back while this rank waits, rather than when it has something to show.
         want(self.boards.map.data(own, self.step.wrapping_add(1)));
         self.state.count(Counters::Signals, 1);
     }
 
-    /// Wakes a rank that waits for what was posted.
+    /// Wakes a rank that waits for what this rank has posted.
     #[inline]
     pub(in crate::direct) fn wake(&self, rank: u32) {
         self.comm.device().notify(self.process(rank));
@@ -383,10 +388,10 @@ impl<'a, D: Device> Steps<'a, D> {
         self.boards.processes[rank as usize]
     }
 
-    /// Shows a checksum of counts in the cell that is posted next ([`counts`]).
+    /// Writes a checksum of counts to the cell that is posted next ([`counts`]).
     ///
     /// # Safety
-    /// There is room in the cell, and nothing else is written there.
+    /// The cell has room, and nothing else is written there.
     #[inline]
     pub(in crate::direct) unsafe fn write_checksum(&self, sum: u64) {
         // SAFETY: from the caller.
@@ -405,14 +410,14 @@ impl<'a, D: Device> Steps<'a, D> {
         self.beside.others(self.rank(), self.size())
     }
 
-    /// The others that run on this rank's processor, who cannot show anything before this rank
-    /// gives it away.
+    /// The other ranks that run on this rank's processor. They cannot show anything before this
+    /// rank gives the processor away.
     #[inline]
     pub(in crate::direct) fn beside(&self) -> Beside {
         self.beside
     }
 
-    /// What is known about ways to go.
+    /// The measurements by which ranks choose between boards and messages.
     pub(in crate::direct) fn choice(&self) -> &'a Choice {
         &self.boards.choice
     }
@@ -432,16 +437,16 @@ impl<'a, D: Device> Steps<'a, D> {
         self.publish();
     }
 
-    /// Tells the others how many steps this rank has behind it.
+    /// Publishes how many steps this rank has finished.
     fn publish(&self) {
         let own = self.boards.own();
         // SAFETY: a board of this communicator. Release: pairs with the Acquire load in
-        // `await_done`: whatever this rank has read, it read before.
+        // `await_done`; all of this rank's reads come before it.
         unsafe { self.boards.map.done(own) }.store(self.step, Ordering::Release);
         self.wake_all();
     }
 
-    /// Ends the operation, which is done.
+    /// Ends an operation that is done.
     ///
     /// # Errors
     /// As [`end_by`](Self::end_by).
@@ -450,20 +455,20 @@ impl<'a, D: Device> Steps<'a, D> {
         self.end_by(Way::Done, kind, len)
     }
 
-    /// Ends the boards' part in the operation.
+    /// Ends the part of the operation that uses the boards.
     ///
     /// # Errors
     /// [`InvalidCount`](portolan_core::ErrorKind::InvalidCount) if a rank was seen to disagree
     /// about its length, [`InvalidArgument`](portolan_core::ErrorKind::InvalidArgument) if about
-    /// what operation it is, [`TypeMismatch`](portolan_core::ErrorKind::TypeMismatch) if one showed
-    /// items of another sort.
+    /// which operation it is, [`TypeMismatch`](portolan_core::ErrorKind::TypeMismatch) if a rank
+    /// showed items of another sort.
     #[inline]
     pub(in crate::direct) fn end_by(mut self, way: Way, kind: Kind, len: usize) -> Result<Way> {
         if let Some(odd) = self.odd {
             crate::direct::blocking::bcast::pass_pieces(&mut self, odd.header)?;
         }
         if self.size() > RADIX {
-            // (Relaxed: this thread's own, from the operation before.)
+            // (Relaxed: this thread stored it, at the end of the operation before.)
             let begin = self.boards.step.load(Ordering::Relaxed);
             let taken = self.step.wrapping_sub(begin);
             exchange::fill(&mut self, kind, taken)?;
@@ -476,8 +481,8 @@ impl<'a, D: Device> Steps<'a, D> {
             Some(odd) if self.disagree || odd.other_root => {
                 Err(disagreement(self.comm, (kind, len), odd))
             }
-            // They see to types themselves; and a rank with bytes, which match everything, has left
-            // for them.
+            // Messages check types themselves. Besides, a rank with bytes, which match everything,
+            // has already gone on to the messages.
             Some(_) if way == Way::Messages => Ok(way),
             Some(odd) => Err(mismatch(self.comm, kind, odd)),
         }

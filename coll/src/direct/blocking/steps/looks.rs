@@ -1,4 +1,4 @@
-//! What a rank sees of the others in a step: their headers, and whether those do what it does.
+//! What a rank sees of the others in a step: their headers, and whether they do the same operation.
 
 use std::sync::atomic::Ordering;
 
@@ -12,22 +12,23 @@ use crate::direct::agree::sort::Sort;
 use crate::direct::boards::board::{Header, Kind, Place};
 use crate::run::Started;
 
-/// Pauses between posting and the first look, where all post at about the same time. (A pause takes
-/// 24 ns on an EPYC of family 26, where barriers of two ranks one behind the other take 82, 62, 88,
-/// 112 and 138 ns with none to four.)
+/// Pauses between posting and the first look in a step in which all ranks post at about the same
+/// time. (A pause takes 24 ns on an EPYC of family 26; back-to-back barriers of two ranks take 82,
+/// 62, 88, 112 and 138 ns there with none to four.)
 const SETTLE: u32 = 1;
-/// The same where this rank looked at nobody in the operation before: others may have waited for
-/// it, and are behind. (Broadcast and barrier there, 172 ns with one pause, 120 with two, 154 with
-/// three.)
+/// The same if this rank looked at no other in the previous operation. The others may have waited
+/// for it then, and are behind. (Broadcast and barrier there: 172 ns with one pause, 120 with two,
+/// 154 with three.)
 const SETTLE_AHEAD: u32 = 2;
 
-/// Looks at the other of two ranks before this one begins to wait for it.
+/// How often one of two ranks looks at the other before it begins to wait.
 const CLOSELY: u32 = 32;
 
 impl<D: Device> Steps<'_, D> {
-    /// Begins to look at some of the others: if one of those has not shown this step, and one on
-    /// this rank's processor has not either, the latter runs first. It may not be one of them, but
-    /// somebody elsewhere may wait for it, in whose turn this rank's own sources come.
+    /// Prepares to look at some of the others. If any of them has not shown this step, and some
+    /// rank on this rank's processor has not either, the rank on this processor runs first. It may
+    /// not be one of `ranks`, but a rank elsewhere may wait for it, and this rank's own sources may
+    /// be waiting for that rank in turn.
     pub(in crate::direct) fn begin_looks(&mut self, mut ranks: impl Iterator<Item = u32>) {
         if !self.take_turns() || !self.beside.is_any() {
             return;
@@ -40,7 +41,7 @@ impl<D: Device> Steps<'_, D> {
         }
     }
 
-    /// The header of a rank that shows in this step what this one expects.
+    /// The header of a rank that shows in this step what this rank expects.
     #[inline]
     pub(in crate::direct) fn expected(&self, kind: Kind, len: usize) -> Header {
         Header::new(self.step, kind, self.sorts.taken, len)
@@ -52,7 +53,7 @@ impl<D: Device> Steps<'_, D> {
         self.header_such(rank, |_| true)
     }
 
-    /// Waits until a rank's cell of this step has such a header.
+    /// Waits until a rank's cell of this step has a header for which `such` holds.
     #[inline]
     pub(in crate::direct) fn header_such(
         &mut self,
@@ -68,7 +69,7 @@ impl<D: Device> Steps<'_, D> {
         }
     }
 
-    /// The same for one that is not there at the first look.
+    /// The same, if the header is not there at the first look.
     #[inline(never)]
     fn header_later(&mut self, rank: u32, such: impl Fn(Header) -> bool) -> Result<Header> {
         // SAFETY: a board of this communicator, mapped as long as it lives.
@@ -83,7 +84,7 @@ impl<D: Device> Steps<'_, D> {
         Ok(header)
     }
 
-    /// A rank's header of this step, if it is there.
+    /// A rank's header of this step, if it has been posted.
     #[inline]
     pub(in crate::direct) fn seen_of(&self, rank: u32) -> Option<Header> {
         // SAFETY: a board of this communicator, mapped as long as it lives.
@@ -93,8 +94,8 @@ impl<D: Device> Steps<'_, D> {
         (header.step() == self.step).then_some(header)
     }
 
-    /// Waits for the header of this step of the rank at the other end of a message, or until the
-    /// message is over.
+    /// Waits until the rank at the other end of a message has posted its header of this step, or
+    /// until the message has completed.
     pub(in crate::direct) fn header_or(&mut self, message: &Started) -> Result<Option<Header>> {
         let device = self.comm.device();
         let over = || device.is_complete(message.request);
@@ -107,7 +108,7 @@ impl<D: Device> Steps<'_, D> {
         Ok(self.seen_of(message.peer).filter(|_| !over()))
     }
 
-    /// The length that a header that was waited for tells.
+    /// The length in a header that has been waited for.
     #[inline]
     pub(in crate::direct) fn len_of(&self, rank: u32, header: Header) -> u64 {
         if header.len() < Header::LONG {
@@ -117,7 +118,8 @@ impl<D: Device> Steps<'_, D> {
         unsafe { self.at(rank, Place::Cell).cast::<u64>().read_unaligned() }
     }
 
-    /// Waits for a rank's cell, and notes if it is doing something else, or with another length.
+    /// Waits for a rank's cell, and records if the rank is doing something else or has another
+    /// length.
     #[inline]
     pub(in crate::direct) fn expect(&mut self, rank: u32, kind: Kind, len: usize) -> Result<()> {
         let header = self.header_of(rank)?;
@@ -127,7 +129,8 @@ impl<D: Device> Steps<'_, D> {
         Ok(())
     }
 
-    /// Whether a rank that has shown this does the same. Items of another sort are noted.
+    /// Whether a rank that has shown this header does the same operation with the same length.
+    /// Items of another sort are recorded.
     #[inline]
     pub(in crate::direct) fn does(
         &mut self,
@@ -140,8 +143,8 @@ impl<D: Device> Steps<'_, D> {
             && (len < Header::LONG || self.len_of(rank, header) == len as u64)
     }
 
-    /// Whether a rank that has shown this does the same, as far as a header tells. Items of another
-    /// sort are noted.
+    /// Whether a rank that has shown this header does the same operation, as far as the header
+    /// tells. Items of another sort are recorded.
     #[inline]
     pub(in crate::direct) fn agrees(
         &mut self,
@@ -162,7 +165,7 @@ impl<D: Device> Steps<'_, D> {
         agrees
     }
 
-    /// Of what items are that this rank takes, as far as ranks look.
+    /// The sort of items of this layout, if ranks compare sorts.
     #[inline]
     pub(in crate::direct) fn sort_of(&self, layout: &Layout) -> Sort {
         match self.boards.types {
@@ -171,24 +174,24 @@ impl<D: Device> Steps<'_, D> {
         }
     }
 
-    /// Lets a moment pass before this rank looks at all others.
+    /// Pauses briefly before this rank looks at all others.
     #[inline]
     pub(in crate::direct) fn settle(&self) {
-        // Ranks that come here together should not look at once. Whoever looks before the other's
-        // store is there takes its line away for nothing: the store has to fetch the line back, and
-        // the look is to be done again, which makes the one who was late the early one next time.
-        // (A barrier of two ranks takes the time of two lines or three without this, and of one
-        // with it: 272 and 129 ns, where a line takes 125.)
+        // Ranks that arrive together should not look at once. A rank that looks before the other
+        // has stored takes the other's line away for nothing: the store has to fetch the line back,
+        // and the rank has to look again. That also makes the late rank the early one next time. (A
+        // barrier of two ranks takes the time of two or three line transfers without the pause and
+        // of one with it: 272 and 129 ns, where a line takes 125.)
         let ahead = !self.looked && self.boards.ahead.load(Ordering::Relaxed);
         let pauses = if ahead { SETTLE_AHEAD } else { SETTLE };
         (0..pauses).for_each(|_| std::hint::spin_loop());
     }
 
-    /// Looks at a rank again and again, without a pause, for about as long as it takes to show its
-    /// part at the same time as this one does. Who has data to show and to combine is at it for so
-    /// long that pauses lose more than looks that come too soon (an allreduce of two ranks 127 ns
-    /// so and 147 with them, on an EPYC of family 26). Long operations, of which this is a small
-    /// part, do it as well.
+    /// Looks at a rank repeatedly, without a pause, for about as long as that rank needs to show
+    /// its part if it arrives at the same time. A rank that has data to show and to combine is busy
+    /// for so long that pauses cost more than looks that come too early (an allreduce of two ranks
+    /// takes 127 ns this way and 147 with pauses, on an EPYC of family 26). Long operations, of
+    /// which this is a small part, do it as well.
     #[inline]
     fn look_closely(&self, rank: u32) {
         if !self.take_turns() {
@@ -196,7 +199,7 @@ impl<D: Device> Steps<'_, D> {
         }
     }
 
-    /// Waits for the cells of all others, which proves that they have all steps before behind them.
+    /// Waits for the cells of all others, which proves that they have finished all earlier steps.
     #[inline]
     pub(in crate::direct) fn expect_all(&mut self, kind: Kind, len: usize) -> Result<()> {
         if self.size() == 2 {
@@ -216,12 +219,12 @@ impl<D: Device> Steps<'_, D> {
         Ok(())
     }
 
-    /// Notes if another rank shows another checksum. To be called when all others' cells were seen,
-    /// and as expected.
+    /// Records if another rank shows another checksum. To be called when the cells of all others
+    /// have been seen, and were as expected.
     #[inline]
     pub(in crate::direct) fn expect_checksum(&mut self, sum: u64, kind: Kind, len: usize) {
         for rank in self.others() {
-            // SAFETY: whoever does this operation has written one.
+            // SAFETY: every rank that does this operation has written one.
             if unsafe { counts::read(self.at(rank, Place::Cell)) } != sum {
                 let header = self.expected(kind, len);
                 self.note_len(rank, header, len as u64);
@@ -235,7 +238,7 @@ impl<D: Device> Steps<'_, D> {
         self.proved = self.step;
     }
 
-    /// A step without data, in which all see whether they agree.
+    /// Takes a step without data, in which all ranks see whether they agree.
     pub(in crate::direct) fn announce(&mut self, kind: Kind, len: usize) -> Result<()> {
         self.room(Place::Cell)?;
         self.post(kind, len);
@@ -244,7 +247,7 @@ impl<D: Device> Steps<'_, D> {
         Ok(())
     }
 
-    /// What is known after this rank has, directly or not, seen all others in step `step` or later.
+    /// To be called when this rank has seen, directly or not, all others in step `step` or later.
     #[inline]
     pub(in crate::direct) fn all_reached(&mut self, step: u32) {
         self.proved = step;

@@ -1,4 +1,4 @@
-//! What a rank notes of others that do not do what it does, for the error at the end.
+//! What a rank records about others that do something else, for the error at the end.
 
 use portolan_core::Device;
 
@@ -8,13 +8,13 @@ use crate::direct::agree::sort::Sort;
 use crate::direct::boards::board::{Header, Kind};
 
 impl<D: Device> Steps<'_, D> {
-    /// Notes if a rank whose data this one takes has shown items of another sort.
+    /// Records if a rank whose data this rank takes has shown items of another sort.
     #[inline]
     pub(in crate::direct) fn see_sort(&mut self, rank: u32, header: Header) {
         self.see_sort_as(self.sorts.taken, rank, header);
     }
 
-    /// The same, where what it takes is to be of another sort than what it shows.
+    /// The same, if the items to take may be of another sort than those that this rank shows.
     #[inline]
     pub(in crate::direct) fn see_sort_as(&mut self, sort: Sort, rank: u32, header: Header) {
         if !sort.matches(header.sort()) {
@@ -43,7 +43,7 @@ impl<D: Device> Steps<'_, D> {
         }
     }
 
-    /// Notes what a rank is doing that this one does not expect.
+    /// Records what a rank is doing if this rank did not expect it.
     #[cold]
     pub(in crate::direct) fn note(&mut self, rank: u32, header: Header) {
         let len = match header.kind() {
@@ -53,7 +53,8 @@ impl<D: Device> Steps<'_, D> {
         self.note_len(rank, header, len);
     }
 
-    /// Notes that a rank names another root, where all go on as if nothing were wrong.
+    /// Records that a rank names another root, in an operation in which all ranks nevertheless go
+    /// on.
     #[cold]
     pub(in crate::direct) fn see_root(&mut self, rank: u32) {
         let header = Header::new(self.step, Kind::Bcast, self.sorts.shown, 0);
@@ -64,7 +65,7 @@ impl<D: Device> Steps<'_, D> {
         self.odd.get_or_insert(odd);
     }
 
-    /// Notes that a rank names another root.
+    /// Records that a rank names another root.
     #[cold]
     pub(in crate::direct) fn note_root(&mut self, rank: u32) {
         if !self.disagree {
@@ -74,7 +75,7 @@ impl<D: Device> Steps<'_, D> {
         }
     }
 
-    /// Notes that a rank has another length for a block than this one.
+    /// Records that a rank has another length for a block than this rank.
     #[cold]
     pub(in crate::direct) fn note_len(&mut self, rank: u32, header: Header, len: u64) {
         if !self.disagree {
@@ -85,17 +86,19 @@ impl<D: Device> Steps<'_, D> {
 
     fn set_disagree(&mut self) {
         self.disagree = true;
-        // What this rank has shown may be what another sleeps for, that it did not know of.
+        // A rank may be asleep for a cell that this rank has posted without knowing that it was
+        // awaited.
         self.wake_all();
     }
 
-    /// Whether what was seen first is about roots: here, or where another has seen it.
+    /// Whether the disagreement seen first is about roots, seen by this rank or reported by
+    /// another.
     pub(in crate::direct) fn about_roots(&self) -> bool {
         let about = |odd: Odd| odd.other_root || odd.hears_of_roots();
         self.odd.is_some_and(about)
     }
 
-    /// Whether a rank was seen that does not agree with this one.
+    /// Whether this rank has seen a rank that does not agree with it.
     #[inline]
     pub(in crate::direct) fn disagree(&self) -> bool {
         self.disagree
