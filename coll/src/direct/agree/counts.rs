@@ -1,20 +1,20 @@
-//! Counts of which each rank says all: by what ranks see whether they say the same.
+//! Checksums of counts that all ranks pass, by which ranks see whether they pass the same.
 //!
-//! In a reduce-scatter no rank can tell from what another shows whether it divides the vector
-//! alike: contributions are as long either way. So where blocks have several lengths a checksum of
-//! all counts goes along; and with an allgather by messages, in which a rank that gives what all
-//! expect of it may yet have another idea of a third one's block, and so leave the others waiting
-//! for what it would have handed on.
+//! In a reduce-scatter no rank can tell from what another shows whether it divides the vector in
+//! the same way: contributions have the same length in any case. So if blocks have several lengths,
+//! ranks also show a checksum of all counts. The same holds for an allgather by messages. There a
+//! rank may send exactly what all expect of it and still have a different idea of a third rank's
+//! block; the others would then wait for data that it should have handed on.
 
 use crate::direct::boards::board::Kind;
 
-/// Bytes at the beginning of a cell that are taken where there is a checksum. (Those before it are
-/// of lengths that a header has no room for.)
+/// Bytes at the beginning of a cell that are not free for data if there is a checksum. (Those
+/// before the checksum are for lengths that do not fit in a header.)
 pub(in crate::direct) const TAKEN: usize = AT + size_of::<u64>();
 const AT: usize = size_of::<u64>();
 
-/// As what ranks take part in a reduce-scatter with these counts, and a checksum of them unless
-/// they are equal: then lengths tell it all.
+/// The kind that ranks show in a reduce-scatter with these counts, and a checksum of the counts. If
+/// the counts are equal there is no checksum, because the length says everything.
 #[inline]
 pub(in crate::direct) fn kind(counts: &[usize]) -> (Kind, Option<u64>) {
     match checksum(counts) {
@@ -29,10 +29,10 @@ fn checksum(counts: &[usize]) -> Option<u64> {
     uneven.then(|| sum_of(counts.iter().copied()))
 }
 
-/// A checksum of any counts.
+/// A checksum of counts.
 #[inline]
 pub(in crate::direct) fn sum_of(counts: impl Iterator<Item = usize>) -> u64 {
-    // Each step can be undone, so counts that differ in one place never have the same sum.
+    // Each step is invertible, so counts that differ in one place never have the same sum.
     counts.fold(1, |sum, count| {
         let mixed = (sum ^ count as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         mixed ^ mixed >> 29
@@ -45,7 +45,7 @@ pub(in crate::direct) fn sum_of(counts: impl Iterator<Item = usize>) -> u64 {
 /// `cell` is the data of a cell that is this rank's, and free.
 #[inline]
 pub(in crate::direct) unsafe fn write(cell: *mut u8, sum: u64) {
-    // SAFETY: from the caller; a cell is longer than that.
+    // SAFETY: from the caller; a cell is long enough.
     unsafe { cell.add(AT).cast::<u64>().write_unaligned(sum) };
 }
 

@@ -1,9 +1,9 @@
-//! Whether ranks mean the same operation, and what they are told if not.
+//! Whether ranks mean the same operation, and the errors that they get if not.
 //!
-//! - [`counts`]: counts of which each rank says all, as a checksum
-//! - [`odd`]: ranks that do not agree about an operation, in words
+//! - [`counts`]: counts that all ranks pass, as a checksum
+//! - [`odd`]: descriptions of ranks that do not agree about an operation
 //! - [`sort`]: the signature of a rank's items, in five bits of a header
-//! - [`verdict`]: what a rank thinks of another's part where both ends of a block tell its length
+//! - [`verdict`]: a rank's check of another's part where both ends of a block state its length
 
 pub(super) mod counts;
 pub(super) mod odd;

@@ -1,4 +1,4 @@
-//! Ranks that do not agree about an operation, in words.
+//! Descriptions of ranks that do not agree about an operation.
 
 use portolan_core::comm::Communicator;
 use portolan_core::{Device, Error, ErrorKind};
@@ -8,30 +8,30 @@ use crate::direct::agree::sort::Sort;
 use crate::direct::boards::board::{Header, Kind};
 use crate::run::{SAME_ENDS, wrong_edge};
 
-/// What a rank does that this one does not expect.
+/// What another rank does that this rank did not expect.
 #[derive(Clone, Copy)]
 pub(in crate::direct) struct Odd {
     pub(in crate::direct) rank: u32,
     pub(in crate::direct) header: Header,
-    /// Its length, of which the header may have a part only.
+    /// The other rank's length, of which the header may hold a part only.
     pub(in crate::direct) len: u64,
-    /// Of what this rank's own items are.
+    /// The sort of this rank's own items.
     pub(in crate::direct) sort: Sort,
-    /// Whether it names another root.
+    /// Whether the other rank names another root.
     pub(in crate::direct) other_root: bool,
-    /// Whether it awaits that length of this rank.
+    /// Whether the other rank awaits that many bytes from this one.
     pub(in crate::direct) awaits: bool,
 }
 
 impl Odd {
-    /// Whether the rank has seen others that name other roots.
+    /// Whether the other rank has seen ranks that name different roots.
     pub(in crate::direct) fn hears_of_roots(&self) -> bool {
         self.header.kind() == Some(Kind::Disagree) && self.header.len() == 1
     }
 }
 
-/// The error for a rank that takes part with the length `len` in `kind`, and has seen another do
-/// otherwise.
+/// The error for a rank that takes part in `kind` with the length `len`, and has seen another rank
+/// do something else.
 #[cold]
 pub(in crate::direct) fn disagreement<D: Device>(
     comm: &Communicator<D>,
@@ -44,7 +44,7 @@ pub(in crate::direct) fn disagreement<D: Device>(
         .on_device(attributes.name)
 }
 
-/// The error for a rank that has taken another's data, of another sort than its own.
+/// The error for a rank that has taken another's data of another sort than its own.
 #[cold]
 pub(in crate::direct) fn mismatch<D: Device>(
     comm: &Communicator<D>,
@@ -67,7 +67,8 @@ fn other_type(kind: Kind, odd: Odd) -> Error {
     )
 }
 
-/// Both wait for the other: of a rank that waits nobody expects anything who agrees about the root.
+/// The error for two ranks that wait for each other. A rank that agrees about the root expects
+/// nothing of a rank that waits.
 fn other_root(me: u32, rank: u32, name: &str) -> Error {
     of_roots(format!(
         "rank {rank} took part in {name} with another root than rank {me}"
@@ -80,7 +81,7 @@ fn of_roots(what: String) -> Error {
     )
 }
 
-/// The error of [`disagreement`], where there is no communicator at hand, of the rank `me`.
+/// The error of [`disagreement`] for rank `me`, for use where there is no communicator at hand.
 #[cold]
 pub(in crate::direct) fn described(me: u32, (kind, len): (Kind, usize), odd: Odd) -> Error {
     let (rank, name) = (odd.rank, kind.text());
@@ -109,7 +110,7 @@ pub(in crate::direct) fn described(me: u32, (kind, len): (Kind, usize), odd: Odd
             );
             return Error::new(ErrorKind::InvalidCount, what).remedy(SAME_ENDS);
         }
-        // As where they are messages, of which one that is too long is cut.
+        // The same error as with messages, which are truncated if they are too long.
         let (what, remedy) = wrong_edge(edges.text(), rank, odd.len, len);
         let class = match odd.len > len as u64 {
             true => ErrorKind::Truncated,
@@ -127,7 +128,8 @@ pub(in crate::direct) fn described(me: u32, (kind, len): (Kind, usize), odd: Odd
                 "rank {rank} is at an earlier bcast, in which this rank took no part, where this one calls {name}"
             ),
         ),
-        // Of a rank that gives nobody expects anything but who collects.
+        // This rank contributes, and looks at the other because it takes it for the root. A rank
+        // that contributes, too, names another root.
         Some(Kind::Gather) if kind == Kind::Gather => return other_root(me, rank, name),
         Some(known) if known.text() == name && known.waits() && odd.len == len as u64 => {
             return other_root(me, rank, name);

@@ -1,13 +1,12 @@
-//! Of what type a rank's items are, in five bits of a header: by what ranks see that they give the
-//! same.
+//! The type of a rank's items in five bits of a header, by which ranks see that their types match.
 //!
-//! Messages carry signatures of 32 bits, for which a header has no room. Five are enough to tell
-//! the primitive types apart; all layouts of several primitives are of one sort, which is another
-//! than those. As with messages, bytes and packed data match everything.
+//! Messages carry signatures of 32 bits, for which a header has no room. Five bits are enough to
+//! tell the primitive types apart; all layouts of several primitives share one sort of their own.
+//! As with messages, bytes and packed data match everything.
 //!
-//! Ranks that see another sort go on as if nothing were wrong, because all count the same steps as
-//! long as lengths are equal, and have the error at the end. If they stopped, one with bytes, to
-//! whom nobody looks wrong, would wait for them.
+//! Ranks that see another sort go on as if nothing were wrong, and return the error at the end.
+//! That works because all ranks count the same steps as long as the lengths are equal. If they
+//! stopped, a rank with bytes, to which no other looks wrong, would wait for them.
 
 use std::fmt;
 
@@ -23,14 +22,14 @@ pub(in crate::direct) struct Sort(u8);
 const _: () = assert!(Primitive::ALL.len() < Sort::MIXED.0 as usize);
 
 impl Sort {
-    /// Matches everything.
+    /// The sort that matches everything.
     pub(in crate::direct) const ANY: Self = Self(0);
-    /// Several primitives.
+    /// The sort of items of several primitives.
     const MIXED: Self = Self((1 << Self::BITS) - 1);
-    /// Bits of a header that it takes.
+    /// Bits that a sort takes in a header.
     pub(in crate::direct) const BITS: u32 = 5;
 
-    /// Of items of a layout.
+    /// The sort of items of this layout.
     #[inline]
     pub(in crate::direct) fn of_layout(layout: &Layout) -> Self {
         match layout.uniform() {
@@ -39,7 +38,7 @@ impl Sort {
         }
     }
 
-    /// Whether data of this sort may be taken for that.
+    /// Whether data of this sort may be received as `other`.
     #[inline]
     pub(in crate::direct) fn matches(self, other: Self) -> bool {
         self == other || self == Self::ANY || other == Self::ANY
@@ -50,38 +49,38 @@ impl Sort {
         self.0.into()
     }
 
-    /// From as many bits of a header.
+    /// The sort in the lowest bits of `bits`.
     #[inline]
     pub(in crate::direct) fn from_bits(bits: u64) -> Self {
         Self(bits as u8 & Self::MIXED.0)
     }
 }
 
-/// Of what sort are the items of one rank in an operation. What it gives may be of another than
-/// what it takes: ranks may answer a request of one type by another.
+/// The sorts of one rank's items in an operation. The items that it shows may be of another sort
+/// than those that it takes: ranks may answer a request of one type with another type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::direct) struct Sorts {
-    /// Of what it shows.
+    /// The sort of the items that it shows.
     pub(in crate::direct) shown: Sort,
-    /// Of what it takes from others.
+    /// The sort of the items that it takes from others.
     pub(in crate::direct) taken: Sort,
 }
 
 impl Sorts {
-    /// Match everything.
+    /// Sorts that match everything.
     pub(in crate::direct) const ANY: Self = Self {
         shown: Sort::ANY,
         taken: Sort::ANY,
     };
 
-    /// What the operation moves at this rank.
+    /// The sorts of what the operation moves at this rank.
     #[inline]
     pub(in crate::direct) fn of(operation: &Operation<'_>, rank: u32) -> Self {
         let one = |buf: &TypedBuf<'_>| Sort::of_layout(buf.layout);
         let many = |many: &Many<'_>| match many {
             Many::Equal(buf) => Sort::of_layout(buf.layout),
             Many::Blocks(blocks) => Sort::of_layout(blocks.layout),
-            // Each block has its own.
+            // Each block has its own layout.
             Many::Layouts(_) => Sort::ANY,
         };
         let both = |sort| Self {
@@ -135,7 +134,7 @@ impl Sorts {
     }
 }
 
-/// For messages to people.
+/// As shown in error messages.
 impl fmt::Display for Sort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {

@@ -1,9 +1,9 @@
-//! Blocking operations: one step of the boards after the other until it is done.
+//! Blocking operations: each takes one step of the boards after the other until it is done.
 //!
 //! - [`bcast`]: broadcasts over boards
 //! - [`beside`]: ranks that take turns on processors
-//! - [`choice`]: boards or messages, where neither is always the better way: what was measured
-//!   decides
+//! - [`choice`]: measurements that decide between boards and messages where neither is always
+//!   better
 //! - [`exchange`]: every rank learns from every other, in few rounds
 //! - [`moves`]: allgather and alltoall over boards, with all their forms
 //! - [`neighbours`]: neighbour collectives over boards

@@ -1,16 +1,16 @@
 //! Neighbour collectives over boards.
 //!
-//! A rank knows its own edges only, and nobody but its neighbours how much goes along them. So each
-//! shows what it sends in one step, and looks at its sources alone. Blocks up to a length lie on
-//! the board; longer ones go as messages, which both ends of an edge know from its length. Before a
-//! rank waits for a message it looks if the other end has the same in mind: a receiver does not
-//! wait for what never comes, nor a sender for somebody who does something else. No sooner, because
-//! where ranks take turns on processors it is the wait for a message that finds out who has to run
-//! next.
+//! A rank knows only its own edges, and only its neighbours know how much data goes along them. So
+//! each rank shows what it sends in one step, and looks at its sources alone. Blocks up to a
+//! certain length lie on the board; longer ones go as messages. Both ends of an edge know which
+//! from the length of its block. Before a rank waits for a message it checks that the other end
+//! expects the same: a receiver must not wait for a message that never comes, nor a sender for a
+//! rank that does something else. It does not check earlier, because where ranks take turns on
+//! processors the wait for a message is what finds out which rank has to run next.
 //!
-//! What lies on a board is in [`edges`](crate::direct::boards::edges). A rank looks at all its
-//! sources before it waits until what it sends has gone: two that disagree may have to take each
-//! other's ([`Looks::late`]).
+//! The layout of what lies on a board is in [`edges`](crate::direct::boards::edges). A rank looks
+//! at all its sources before it waits for its own sends to complete, because two ranks that
+//! disagree may each have to take the other's messages ([`Looks::late`]).
 
 use portolan_core::buffer::TypedBuf;
 use portolan_core::comm::{Neighbour, Neighbours};
@@ -26,7 +26,7 @@ use crate::direct::tracks::messages::Messages;
 use crate::neighbour::lane_of;
 use crate::run::{Started, ends};
 
-/// Allgather and allgatherv along edges. `number` is that of the operation, for its messages.
+/// Allgather and allgatherv along edges. `number` is the operation's number, for its messages.
 ///
 /// # Safety
 /// The contribution is readable, the blocks are writable and do not overlap it.
@@ -82,7 +82,7 @@ unsafe fn exchange<D: Device>(
     } = edges_of.expect("that there is a topology has been checked");
     let mut messages = Messages::new(steps.rank(), steps.size());
     for (edge, block) in edges(sources, |edge| Stream::block(recv, edge)) {
-        // An empty one is not sent.
+        // An empty block is not sent.
         if block.len() > 0 && !shown.is_short(block.len() as u64) {
             messages.receive(edge.0, lane_of(edge.1), &block);
         }
@@ -100,8 +100,7 @@ unsafe fn exchange<D: Device>(
         number,
         steps,
     };
-    // SAFETY: from the caller; what lies on boards goes to other blocks than what comes in
-    // messages.
+    // SAFETY: from the caller; data from boards and data from messages go to different blocks.
     let sent = unsafe { messages.exchange_watched(comm, state, number, |one| looks.comes(one)) };
     match &sent {
         Err(error) if ends(error) => {}
@@ -112,7 +111,8 @@ unsafe fn exchange<D: Device>(
     outcome.and_then(|way| sent.map(|()| way))
 }
 
-/// Shows what this rank sends, and adds what goes as messages. Says where it is shown.
+/// Shows what this rank sends, and adds to `messages` what goes as messages. Returns the place
+/// where it is shown.
 ///
 /// # Safety
 /// As [`allgather`].
@@ -123,7 +123,7 @@ unsafe fn show<D: Device>(
     messages: &mut Messages,
 ) -> Result<Place> {
     let room = shown.room(destinations);
-    // SAFETY: the header tells of it.
+    // SAFETY: the header tells how long it is.
     let to = unsafe { steps.my_place(room)? };
     if let Some(to) = to {
         // SAFETY: from the caller; the place is this rank's, free, and has the room.
@@ -142,28 +142,29 @@ unsafe fn show<D: Device>(
     Ok(Place::of(room))
 }
 
-/// What a rank sees when it looks at its sources.
+/// The state of a rank that looks at its sources.
 struct Looks<'a, D: Device> {
     steps: Steps<'a, D>,
     shown: &'a Shown<'a>,
     sources: &'a [Neighbour],
     recv: &'a Many<'a>,
-    /// The largest place that it uses: its own or another's.
+    /// The largest place that is used, by this rank or a source.
     place: Place,
-    /// Bytes that it expected of the first who disagrees, or of the last.
+    /// Bytes expected from the first source that disagrees, or from the last source if none does.
     expected: usize,
     number: u32,
-    /// Messages of which it learns by looking: blocks for which a source had no memory, and what
-    /// ranks send that disagree, which somebody has to take. `None` when it has looked.
+    /// Messages that this rank learns of only by looking: blocks for which a source had no memory,
+    /// and messages from ranks that disagree, which have to be received by someone. `None` once it
+    /// has looked.
     late: Option<Messages>,
-    /// What came of those.
+    /// The outcome of receiving those messages.
     taken: Result<()>,
 }
 
 impl<D: Device> Looks<'_, D> {
-    /// Whether a message of this operation will be there: whether the rank at the other end takes
-    /// part as this one does. What is there already, or on its way to a rank that has not been
-    /// seen, will be.
+    /// Whether a message of this operation will complete, that is, whether the rank at the other
+    /// end takes part as this rank does. This holds for a message that is complete already, or that
+    /// belongs to a rank that has not been seen yet.
     ///
     /// # Safety
     /// As [`at_all`](Self::at_all).
@@ -174,8 +175,8 @@ impl<D: Device> Looks<'_, D> {
         let Some(len) = one.expected else {
             // SAFETY: from the caller.
             unsafe { self.at_all()? };
-            // It owes nobody anything any more: the other end shows what it does without waiting
-            // for this rank.
+            // This rank owes nothing to others any more, and the other end shows what it does
+            // without waiting for this rank.
             let header = self.steps.header_or(one)?;
             return Ok(header.is_none_or(|header| header.kind() == Some(self.shown.kind())));
         };
@@ -196,8 +197,8 @@ impl<D: Device> Looks<'_, D> {
         Ok(found.is_none_or(|found| matches!(found, (1.., None))))
     }
 
-    /// Looks at all sources, takes what lies on their boards, and what is seen then to come as a
-    /// message; once.
+    /// Looks at all sources and takes the blocks that lie on their boards, then receives the
+    /// messages that it learned of by looking. Does so only once.
     ///
     /// # Safety
     /// The blocks are writable.
@@ -210,7 +211,7 @@ impl<D: Device> Looks<'_, D> {
             .begin_looks(sources.iter().filter_map(|source| source.rank));
         let beside = self.steps.beside();
         let first = usize::from(!beside.is_any());
-        // Those of the same processor first.
+        // Sources on the same processor come first.
         for here in &[true, false][first..] {
             for (edge, block) in edges(sources, |edge| Stream::block(recv, edge)) {
                 if beside.is_beside(edge.0) == *here {
@@ -225,7 +226,7 @@ impl<D: Device> Looks<'_, D> {
         Ok(())
     }
 
-    /// Looks at a source, and takes a block.
+    /// Looks at a source, and takes a block from it.
     ///
     /// # Safety
     /// The block is writable.
@@ -252,9 +253,9 @@ impl<D: Device> Looks<'_, D> {
         } else if let Some(at) = at.filter(|_| mine > 0) {
             let sort = self.steps.sort_of(block.layout());
             self.steps.see_sort_as(sort, from, header);
-            // A block of a list is that of one edge.
+            // A block in a list belongs to one edge, so it has one reader.
             let takes = self.steps.takes() && matches!(self.shown.blocks, Blocks::List(_));
-            // SAFETY: so many bytes have been posted there; the block is the caller's.
+            // SAFETY: the source has posted that many bytes there; the block is the caller's.
             unsafe { block.take(0, at, mine, takes) };
         }
         if at.is_none() && theirs > 0 && is_short {
@@ -263,8 +264,8 @@ impl<D: Device> Looks<'_, D> {
         Ok(())
     }
 
-    /// The length of an edge's block at its source, and where it is, if it lies there; `None` of
-    /// one that does not say, and sends all of its blocks.
+    /// The length of an edge's block at its source, and its address if it lies on the board; `None`
+    /// for a source that does not tell the length and sends all of its blocks.
     fn find(
         &mut self,
         (from, lane): Edge,
@@ -279,20 +280,20 @@ impl<D: Device> Looks<'_, D> {
             Blocks::Same(_) => Some((shown, None)),
             Blocks::List(_) => {
                 let list = self.place_of(from, shown)?;
-                // SAFETY: it has posted one.
+                // SAFETY: the source has posted a list.
                 list.map(|list| unsafe { find(list, (self.steps.rank(), lane)) })
             }
             Blocks::Sent(_) => None,
         })
     }
 
-    /// Where a source has shown so many bytes, if there was room for them.
+    /// Where a source has shown its `len` bytes, if there was room for them.
     fn place_of(&mut self, from: u32, len: u64) -> Result<Option<*mut u8>> {
         let place = Place::of(len as usize);
         if place == Place::Chunk {
             self.place = place;
         }
-        // SAFETY: it has posted so many.
+        // SAFETY: the source has posted that many bytes.
         unsafe { self.steps.place_of(from, len) }
     }
 

@@ -1,9 +1,9 @@
 //! Reductions over boards.
 //!
-//! Short vectors are combined by every rank that wants the result. Long ones are taken in rounds of
-//! what fits a chunk: in each, every rank is responsible for a part, to which all others show it
-//! their contributions; it combines them and shows what it has come to. All operands are taken in
-//! the order of the ranks, from the last to the first, whatever the way.
+//! Short vectors are combined by every rank that wants the result. Long ones are processed in
+//! rounds of what fits in a chunk. In each round every rank is responsible for a part: all others
+//! show it their contributions to the part, and it combines them and shows the result. In every
+//! case the operands are combined in the order of the ranks, from the last to the first.
 
 use portolan_core::{Device, Result};
 
@@ -16,21 +16,21 @@ use crate::direct::boards::limits::by_messages;
 use crate::direct::data::Items;
 use crate::schedule::part;
 
-/// Bytes that a rank reads of others, at most, where all of them combine the same: it saves one
-/// wait of two.
+/// The most bytes that a rank reads from others if all ranks combine the same vector. That saves
+/// one wait out of two.
 const TOGETHER: usize = 64 << 10;
 
-/// Ranks that let the root of a long reduction combine everything, at most: others only write then,
-/// and nobody waits for partial results. (Two pinned processes 9 µs instead of 14 to 27 at 256 KiB,
-/// 57 instead of 60 at 1 MiB; four on two cores 20 to 26 instead of 34 to 64, and 138 to 168
-/// instead of 148 to 266.)
+/// The largest number of ranks with which the root of a long reduction combines everything: the
+/// others then only write, and no rank waits for partial results. (Two pinned processes take 9 µs
+/// instead of 14 to 27 at 256 KiB, and 57 instead of 60 at 1 MiB; four on two cores 20 to 26
+/// instead of 34 to 64, and 138 to 168 instead of 148 to 266.)
 const FEW: u32 = 4;
 
 /// Whether every rank combines everything.
 fn is_short(items: &Items<'_>, size: u32) -> bool {
     let room = items.room();
     if size > RADIX {
-        // (Items may overlap within themselves.)
+        // (An item may overlap itself, and so have more data than room.)
         return room.max(items.len()) <= ASIDE;
     }
     room * (size as usize - 1) <= TOGETHER
@@ -65,7 +65,7 @@ pub(in crate::direct) unsafe fn allreduce<D: Device>(
     }
 }
 
-/// A reduction to `root`, which alone has a `to`.
+/// A reduction to `root`, which is the only rank with a `to`.
 ///
 /// # Safety
 /// As [`allreduce`].
@@ -88,13 +88,14 @@ pub(in crate::direct) unsafe fn reduce<D: Device>(
     }
 }
 
-/// Of whom this rank takes the lines, where nobody else reads what it reads: of all others.
+/// Whose lines this rank takes in an operation in which no other rank reads the data that it reads:
+/// those of all others.
 pub(in crate::direct) fn takes<D: Device>(steps: &Steps<'_, D>) -> impl Fn(u32) -> bool + use<D> {
     let (me, takes) = (steps.rank(), steps.takes());
     move |rank| takes && rank != me
 }
 
-/// Each rank combines a part of every chunk; who has a `to` takes all of them.
+/// Each rank combines a part of every chunk; a rank with a `to` collects all parts.
 unsafe fn in_parts<D: Device>(
     mut steps: Steps<'_, D>,
     items: &Items<'_>,
@@ -134,8 +135,8 @@ unsafe fn in_parts<D: Device>(
         let mine = items.with(part(me).len());
         let takes = takes(&steps);
         for rank in (0..ranks).rev() {
-            // SAFETY: all have posted this part of as many items, valid for the operator, and for
-            // this rank alone; the next chunk of this rank is free.
+            // SAFETY: all ranks have posted this part with the same number of items, valid for the
+            // operator, for this rank alone; this rank's next chunk is free.
             unsafe {
                 if rank + 1 == ranks {
                     mine.copy_shown(operand(rank), result, takes(rank as u32));
@@ -147,8 +148,8 @@ unsafe fn in_parts<D: Device>(
         let takes = steps.takes_from_all();
         if let Some(to) = to.filter(|_| takes) {
             let to = items.nth(to, first + part(me).start);
-            // SAFETY: `to` is the caller's; what was there of this round has been shown, or
-            // combined.
+            // SAFETY: `to` is the caller's; the contribution to this round that was there has been
+            // shown, or combined.
             unsafe { mine.copy(result, to) };
         }
         steps.next();
@@ -172,9 +173,9 @@ unsafe fn in_parts<D: Device>(
 /// The blocks of a reduce-scatter, in items.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::direct) enum Blocks<'a> {
-    /// All of this length.
+    /// All blocks have this length.
     Equal(usize),
-    /// By rank.
+    /// The lengths, indexed by rank.
     Counts(&'a [usize]),
 }
 
@@ -186,7 +187,8 @@ impl Blocks<'_> {
         }
     }
 
-    /// What ranks compare beside the longest one: whether lengths are equal, and a checksum if not.
+    /// What ranks compare besides the longest block: whether the lengths are equal, and a checksum
+    /// if they are not.
     fn kind(&self) -> (Kind, Option<u64>) {
         match self {
             Self::Equal(_) => (Kind::ReduceScatter, None),
@@ -202,11 +204,11 @@ impl Blocks<'_> {
     }
 }
 
-/// A reduce-scatter of `items`, the blocks of all ranks; in place without `send`.
+/// A reduce-scatter of `items`, which are the blocks of all ranks; in place without `send`.
 ///
-/// How many steps it takes depends on the longest block alone, and that is what ranks compare, with
-/// a checksum of all counts where those are not equal. Where it is one step, a rank whose own block
-/// is empty shows what the others need, and waits for nobody.
+/// The number of steps depends only on the longest block. That is what ranks compare, along with a
+/// checksum of all counts if those are not equal. If it takes one step, a rank whose own block is
+/// empty shows what the others need and waits for none of them.
 ///
 /// # Safety
 /// The items are readable at `send`, or in place at `recv`, and valid for the operator; the own
@@ -230,7 +232,8 @@ pub(in crate::direct) unsafe fn reduce_scatter<D: Device>(
         (Place::Chunk, items.per(share), share, 0)
     };
     let from = send.unwrap_or(recv);
-    // If all are empty, ranks can at least see whether they agree.
+    // If all blocks are empty, ranks wait all the same, so that they at least see whether they
+    // agree.
     let in_one_step = longest.count <= each && longest.count > 0;
     let waits = |rank| !in_one_step || blocks.of(rank) > 0;
     let all_wait = (0..ranks).all(waits);
@@ -238,7 +241,7 @@ pub(in crate::direct) unsafe fn reduce_scatter<D: Device>(
         Place::Chunk if !all_wait => steps.next_published(),
         _ => steps.next(),
     };
-    // In place the result would overwrite contributions that other rounds have yet to show.
+    // In place, the result would overwrite contributions that later rounds have yet to show.
     let whole = items.with(blocks.of(me));
     let mut aside = vec![0u8; if send.is_none() { whole.room() } else { 0 }];
     let result = match send {
@@ -258,7 +261,7 @@ pub(in crate::direct) unsafe fn reduce_scatter<D: Device>(
             begin += blocks.of(rank);
         }
         if let Some(sum) = sum {
-            // SAFETY: the cell is free; data in it begins behind the checksum.
+            // SAFETY: the cell is free; its data begins after the checksum.
             unsafe { steps.write_checksum(sum) };
         }
         steps.post(kind, len);
@@ -278,8 +281,8 @@ pub(in crate::direct) unsafe fn reduce_scatter<D: Device>(
             mine.on_board(place.wrapping_add(skip + me * share))
         };
         let takes = takes(&steps);
-        // SAFETY: all have posted shares of the same length for this rank alone, valid for the
-        // operator; the result is the caller's, or aside.
+        // SAFETY: all ranks have posted shares of the same length for this rank alone, valid for
+        // the operator; the result is the caller's, or put aside.
         unsafe {
             exchange::combine_and_take(
                 0..ranks as u32,

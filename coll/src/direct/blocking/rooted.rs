@@ -1,7 +1,7 @@
 //! Gather and scatter over boards.
 //!
-//! What is longer than a place on a board goes as a message between the root and the one rank: the
-//! others cannot know of it, and need not.
+//! A block that is too long for a place on a board goes as a message between the root and the one
+//! rank: the other ranks cannot know about it, and need not.
 
 use portolan_core::buffer::TypedBuf;
 use portolan_core::{Device, Result};
@@ -14,7 +14,7 @@ use crate::direct::data::Stream;
 use crate::direct::tracks::messages::Messages;
 use crate::run::Started;
 
-/// Gather and gatherv. `number` is that of the operation, for its messages.
+/// Gather and gatherv. `number` is the operation's number, for its messages.
 ///
 /// # Safety
 /// `send` is readable; at the root the blocks of `recv` are writable and do not overlap it.
@@ -41,7 +41,7 @@ pub(in crate::direct) unsafe fn gather<D: Device>(
         }
         (None, Some(send)) => {
             let mine = Stream::of(send);
-            // SAFETY: the header tells how long it is, and whether it is there.
+            // SAFETY: the header tells how long the data is, and whether it is there.
             let Some(to) = (unsafe { steps.my_place(mine.len())? }) else {
                 // SAFETY: from the caller.
                 return unsafe { give(steps, &mine, root, number) };
@@ -65,7 +65,7 @@ pub(in crate::direct) unsafe fn gather<D: Device>(
     outcome.and_then(|way| sent.map(|()| way))
 }
 
-/// The part of a rank whose block goes as a message, in a gather.
+/// The part in a gather of a rank whose block goes as a message.
 ///
 /// # Safety
 /// The block is readable.
@@ -77,8 +77,8 @@ unsafe fn give<D: Device>(
 ) -> Result<Way> {
     let (comm, state) = (steps.comm, steps.state);
     steps.room(Place::Cell)?;
-    // Whoever this rank takes for the root may wait for another, which it takes for the root, and
-    // so on.
+    // Wakes all: the rank that this one takes for the root may itself be waiting for another rank
+    // that it takes for the root, and so on.
     steps.post(Kind::GatherSent, root as usize);
     let mut messages = Messages::new(steps.rank(), steps.size());
     messages.send(root, 0, mine);
@@ -127,7 +127,7 @@ unsafe fn collect<D: Device>(
             if theirs > 0 {
                 steps.see_sort(rank, header);
             }
-            // SAFETY: so many bytes have been posted there; the block is the caller's.
+            // SAFETY: the rank has posted that many bytes there; the block is the caller's.
             unsafe {
                 match steps.place_of(rank, theirs)? {
                     Some(source) => block.take(0, source, block.len(), steps.takes()),
@@ -140,7 +140,7 @@ unsafe fn collect<D: Device>(
     Ok(())
 }
 
-/// Scatter and scatterv. `number` is that of the operation, for its messages.
+/// Scatter and scatterv. `number` is the operation's number, for its messages.
 ///
 /// # Safety
 /// At the root the blocks of `send` are readable; `recv` is writable and does not overlap them.
@@ -169,7 +169,7 @@ pub(in crate::direct) unsafe fn scatter<D: Device>(
         (None, Some(recv)) => {
             let mine = Stream::of(recv);
             let (comm, state) = (steps.comm, steps.state);
-            // SAFETY: from the caller. The root sends whatever others do.
+            // SAFETY: from the caller. The root sends whatever the others do.
             let sent = unsafe {
                 let messages = take(&mut steps, &mine, root)?;
                 messages.exchange(comm, state, number)
@@ -182,7 +182,7 @@ pub(in crate::direct) unsafe fn scatter<D: Device>(
     outcome.and_then(|way| sent.map(|()| way))
 }
 
-/// Sends the parts that are too long for the board to those that wait for them.
+/// Sends the parts that are too long for the board to the ranks that wait for them.
 ///
 /// # Safety
 /// The parts are readable.
@@ -195,7 +195,7 @@ unsafe fn send_parts<D: Device>(
     let me = steps.rank();
     let awaits = |steps: &Steps<'_, D>, rank, header: Header| {
         header.kind() == Some(Kind::ScatterAwaited)
-            // SAFETY: it has posted its root.
+            // SAFETY: the rank has posted the root that it names.
             && unsafe { named_root(steps.at(rank, Place::Cell)).read_unaligned() } == me
     };
     let comes = |one: &Started| match steps.header_or(one)? {
@@ -209,12 +209,12 @@ unsafe fn send_parts<D: Device>(
     unsafe { messages.exchange_watched(comm, state, number, comes) }
 }
 
-/// Where a rank that waits for its part says from whom, behind the length that may stand in front.
+/// Where a rank that waits for its part names the root, after the word that may hold its length.
 fn named_root(cell: *mut u8) -> *mut u32 {
     cell.wrapping_add(WORD).cast()
 }
 
-/// The root's part in a scatter: shows the parts, or says that they come. Gives those that are
+/// The root's part in a scatter: shows the parts, or says that they go as messages. Returns those
 /// messages.
 unsafe fn distribute<D: Device>(steps: &mut Steps<'_, D>, send: &Many<'_>) -> Result<Messages> {
     let (root, size) = (steps.rank(), steps.size());
@@ -224,7 +224,7 @@ unsafe fn distribute<D: Device>(steps: &mut Steps<'_, D>, send: &Many<'_>) -> Re
         blocks.filter(|(rank, _)| *rank != root)
     };
     let each = Stream::block(send, if root == 0 { 1 } else { 0 }).len();
-    // By the lengths, not by the form of the call: the forms match each other.
+    // This looks at the lengths, not at the form of the call, because the forms match each other.
     let even = others().all(|(_, block)| block.len() == each);
     let sum = |align| {
         let lens = others().map(|(_, block)| block.len().next_multiple_of(align));
@@ -250,13 +250,13 @@ unsafe fn distribute<D: Device>(steps: &mut Steps<'_, D>, send: &Many<'_>) -> Re
         steps.post(Kind::ScatterListed, total);
     } else {
         let total = sum(WORD).saturating_add(size as usize * WORD);
-        // SAFETY: the header tells how long it is.
+        // SAFETY: the header tells how long the list is.
         let place = unsafe { steps.my_place(total)? };
-        // Without that place the chunk is free all the same.
+        // If there is no such place, the chunk is free all the same.
         let at = place.unwrap_or_else(|| steps.mine(Place::Chunk));
         let longest = if place.is_some() { usize::MAX } else { 0 };
-        // SAFETY: as above, for a chunk or a longer place; where parts are sent, for the list
-        // alone.
+        // SAFETY: as above, for a chunk or a longer place; if the parts go as messages, for the
+        // list alone.
         unsafe { List::in_words(at, size).write(root, others(), longest) };
         if place.is_some() {
             steps.post(Kind::ScatterListed, total);
@@ -268,7 +268,7 @@ unsafe fn distribute<D: Device>(steps: &mut Steps<'_, D>, send: &Many<'_>) -> Re
     Ok(messages)
 }
 
-/// The part of the others in a scatter. Gives the message that is to come.
+/// The part of the other ranks in a scatter. Returns the message that is to be received.
 unsafe fn take<D: Device>(
     steps: &mut Steps<'_, D>,
     mine: &Stream<'_>,
@@ -294,7 +294,7 @@ unsafe fn take<D: Device>(
         Some(kind @ (Kind::ScatterListed | Kind::ScatterSent)) => {
             let (size, shown) = (steps.size(), header.len());
             let place = match kind {
-                // SAFETY: the root has posted so many bytes.
+                // SAFETY: the root has posted that many bytes.
                 Kind::ScatterListed => unsafe { steps.place_of(root, shown as u64)? },
                 _ => None,
             };

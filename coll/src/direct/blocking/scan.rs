@@ -1,7 +1,8 @@
 //! Scans over boards.
 //!
-//! Short ones: each rank shows its items, and combines what those before it show, from the last to
-//! the first. Long ones go along the chain of all ranks, and so from the first to the last.
+//! In a short scan each rank shows its items, and combines those that the ranks before it show,
+//! from the last to the first. A long scan goes along the chain of all ranks, and so combines from
+//! the first to the last.
 
 use portolan_core::{Device, Result};
 
@@ -25,7 +26,7 @@ pub(in crate::direct) unsafe fn scan<D: Device>(
     let kind = if exclusive { Kind::Exscan } else { Kind::Scan };
     let (me, len) = (steps.rank(), items.len());
     if items.count > items.per(steps.chunk()) {
-        // All of them look: whoever has another length takes other steps.
+        // All ranks look here, because a rank with another length takes other steps.
         steps.announce(kind, len)?;
         if !steps.disagree() {
             // SAFETY: from the caller.
@@ -46,7 +47,7 @@ pub(in crate::direct) unsafe fn scan<D: Device>(
         steps.next_published();
         return steps.end(kind, len);
     }
-    // SAFETY: the ranks before have posted as many items; `to` is the caller's.
+    // SAFETY: the ranks before have posted the same number of items; `to` is the caller's.
     unsafe {
         let shown = shown_at(&steps, items, place);
         if place == Place::Chunk && steps.takes_from_all() {
@@ -62,11 +63,11 @@ pub(in crate::direct) unsafe fn scan<D: Device>(
     steps.end(kind, len)
 }
 
-/// The part of one of two ranks where the second takes the lines that the first shows: own items
-/// come from the program's buffer.
+/// The part of one of two ranks, where the second takes the lines that the first shows. So the
+/// first takes its own items from the program's buffer.
 ///
 /// # Safety
-/// As [`scan`]; the second rank has seen as many items of the first, which are at `shown`.
+/// As [`scan`]; the second rank has seen that the first, whose items are at `shown`, has as many.
 pub(in crate::direct) unsafe fn pair(
     me: u32,
     items: &Items<'_>,
@@ -91,9 +92,9 @@ pub(in crate::direct) unsafe fn pair(
     }
 }
 
-/// Chunk after chunk goes along the chain of all ranks: each shows the next what the one before it
-/// has shown, combined with its own, and may be some chunks ahead. (If all showed their own, the
-/// last would combine as many vectors as there are ranks.)
+/// A scan that goes along the chain of all ranks, chunk after chunk. Each rank shows the next what
+/// the rank before it has shown, combined with its own items; it may be some chunks ahead. (If all
+/// ranks showed their own items, the last would combine as many vectors as there are ranks.)
 unsafe fn along<D: Device>(
     steps: &mut Steps<'_, D>,
     items: &Items<'_>,
@@ -107,7 +108,8 @@ unsafe fn along<D: Device>(
         let round = items.with(each.min(items.count - first));
         let (source, target) = (items.nth(from, first), items.nth(to, first));
         steps.room(Place::Chunk)?;
-        // Nobody looks at what the last one shows, and in an exscan it has no use for its own.
+        // No rank looks at what the last one shows, and in an exscan the last one does not need its
+        // own items.
         let last = me + 1 == size;
         let sum = match last {
             true => target,
@@ -124,8 +126,8 @@ unsafe fn along<D: Device>(
             let shown = round.on_board(steps.at(me - 1, Place::Chunk));
             let again = kind == Kind::Exscan;
             if sums {
-                // SAFETY: it has been posted, of the same length, as all have announced; the values
-                // are valid, and nobody else reads them.
+                // SAFETY: the items have been posted, with the same length, as all ranks have
+                // announced; the values are valid, and no other rank reads them.
                 unsafe { round.combine_shown(shown, sum, steps.takes() && !again)? };
             }
             if again {
@@ -134,11 +136,12 @@ unsafe fn along<D: Device>(
         }
         let takes = steps.takes();
         let keep = |result: *mut u8| {
-            // SAFETY: `to` is the caller's; what is in place there has been copied before, if
-            // anybody needs it. It is this rank's own sum, or what it alone reads.
+            // SAFETY: `to` is the caller's; in place, its previous contents have been copied if any
+            // rank needs them. The source is this rank's own sum, or data that it alone reads.
             unsafe { round.copy_shown(result, target, takes && result != sum) };
         };
-        // Its own sum is not there any more when the next rank has taken it.
+        // The own sum must be copied before posting: the next rank takes its lines and overwrites
+        // them.
         let early = result.filter(|&result| takes && result == sum);
         early.into_iter().for_each(keep);
         steps.post_for_few(kind, len);

@@ -1,8 +1,9 @@
 //! Reductions over boards to a root, and how ranks see that there is one.
 //!
-//! The root shows that it awaits something ([`Kind::ReduceAwaited`]): two that each take themselves
-//! for the root would both take the lines of what the other combines. Where all ranks look at all,
-//! they also see that none is the root, or another than they name.
+//! The root shows that it awaits data ([`Kind::ReduceAwaited`]). Otherwise two ranks that each take
+//! themselves for the root would both take the lines of contributions that the other combines. In
+//! steps in which all ranks look at all others, they also see that no rank is the root, or that
+//! another rank is than the one they name.
 
 use portolan_core::{Device, Result};
 
@@ -12,7 +13,7 @@ use crate::direct::blocking::steps::{Steps, Way};
 use crate::direct::boards::board::{CHUNK, CHUNKS, Kind, Place};
 use crate::direct::data::Items;
 
-/// Who wants the result of a reduction.
+/// Which ranks want the result of a reduction.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::direct) enum Goal {
     All,
@@ -20,7 +21,7 @@ pub(in crate::direct) enum Goal {
 }
 
 impl Goal {
-    /// What a rank shows.
+    /// The kind that a rank shows.
     #[inline]
     pub(in crate::direct) fn kind(self, rank: u32) -> Kind {
         match self {
@@ -30,7 +31,7 @@ impl Goal {
         }
     }
 
-    /// What the operation is.
+    /// The kind of the operation as a whole.
     pub(in crate::direct) fn operation(self) -> Kind {
         match self {
             Self::All => Kind::Allreduce,
@@ -38,11 +39,12 @@ impl Goal {
         }
     }
 
-    /// Waits for the cells of all others, which do the same for the same root.
+    /// Waits for the cells of all others, which do the same operation for the same root.
     ///
-    /// All see the same roots, and so agree about what follows: with none, or several, nothing
-    /// does. With one all goes on: a rank that names another has the error at the end, because the
-    /// root and those that agree with it may not have seen it.
+    /// All ranks see the same roots, and so agree about what follows. With no root, or several,
+    /// nothing more is done. With one root all ranks go on: a rank that names another root reports
+    /// the error at the end, because the root and the ranks that agree with it may not have seen
+    /// it.
     pub(in crate::direct) fn expect_all<D: Device>(
         self,
         steps: &mut Steps<'_, D>,
@@ -79,7 +81,7 @@ impl Goal {
     }
 }
 
-/// All show the root their contributions. (The root does too, in case that others disagree about
+/// All ranks show the root their contributions. (The root does too, in case others disagree about
 /// the way.)
 ///
 /// # Safety
@@ -103,8 +105,8 @@ pub(in crate::direct) unsafe fn at_once<D: Device>(
         }
         if !steps.disagree() {
             let (shown, takes) = (shown_at(&steps, items, place), takes(&steps));
-            // SAFETY: all have posted as many items, which this rank alone reads; `to` is the
-            // caller's.
+            // SAFETY: all have posted the same number of items, which this rank alone reads; `to`
+            // is the caller's.
             unsafe {
                 exchange::combine_and_take(0..steps.size(), items, shown, takes, to)?;
             };
@@ -117,9 +119,9 @@ pub(in crate::direct) unsafe fn at_once<D: Device>(
     steps.end(Kind::Reduce, len)
 }
 
-/// All show the root chunk after chunk, and it combines them: the others may be some chunks ahead,
-/// so that up to the length of all chunks they need not wait for it at all, and it not for the
-/// whole.
+/// All ranks show the root one chunk after another, and the root combines them. The others may be
+/// some chunks ahead. So if all chunks together hold the data, the others need not wait for the
+/// root at all, and the root never waits for the whole of their data.
 ///
 /// # Safety
 /// As [`allreduce`](crate::direct::blocking::reduce::allreduce).
@@ -145,7 +147,8 @@ pub(in crate::direct) unsafe fn in_chunks<D: Device>(
         }
         steps.post(goal.kind(steps.rank()), len);
         if first == 0 {
-            // All of them: whoever has another length takes other steps.
+            // All ranks look at all others here, because a rank with another length takes other
+            // steps.
             goal.expect_all(&mut steps, len)?;
         } else if to.is_some() {
             for rank in steps.others() {
@@ -159,8 +162,8 @@ pub(in crate::direct) unsafe fn in_chunks<D: Device>(
         if let Some(to) = to {
             let target = items.nth(to, first);
             let (shown, takes) = (shown_at(&steps, &round, Place::Chunk), takes(&steps));
-            // SAFETY: all have posted as many items, which this rank alone reads; `to` is the
-            // caller's.
+            // SAFETY: all have posted the same number of items, which this rank alone reads; `to`
+            // is the caller's.
             unsafe {
                 exchange::combine_and_take(0..steps.size(), &round, shown, takes, target)?;
             }
