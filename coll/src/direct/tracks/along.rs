@@ -1,9 +1,10 @@
 //! Neighbour collectives on a track: one rank's part.
 //!
 //! A rank knows its own edges only, and both ends of an edge know the length of its block. Up to a
-//! length that all ranks know alike it lies on the sender's board; what is longer is a message.
-//! Whoever has messages marks its header, and shows in front of its blocks how long all are that it
-//! awaits: who sees that one of its own is not awaited so leaves it away.
+//! length that is the same on all ranks the block lies on the sender's board; a longer one is a
+//! message. A rank that has messages marks its header, and shows in front of its blocks the lengths
+//! of all blocks that it awaits. A sender that sees that one of its messages is not awaited in this
+//! form does not send it.
 
 use portolan_core::comm::Neighbour;
 use portolan_core::{Error, ErrorKind, Result};
@@ -23,8 +24,8 @@ pub(in crate::direct) struct Along<'a> {
     rank: u32,
     shown: Shown<'a>,
     recv: &'a Many<'a>,
-    /// Other ranks, as bits: to which messages go, from which they come, from which something
-    /// comes, and to which something goes.
+    /// Masks of other ranks: those to which messages go, those from which messages come, those from
+    /// which anything comes, and those to which anything goes.
     sends: u32,
     receives: u32,
     sources: u32,
@@ -32,7 +33,7 @@ pub(in crate::direct) struct Along<'a> {
 }
 
 impl<'a> Along<'a> {
-    /// `None` where all blocks are messages, which all ranks know alike.
+    /// `None` if all blocks are messages, about which all ranks come to the same answer.
     #[inline]
     pub(in crate::direct) fn of(
         operation: &'a Operation<'a>,
@@ -86,7 +87,8 @@ impl<'a> Along<'a> {
         self.shown.kind()
     }
 
-    /// Bytes that its header tells: of the block for all, or of its list.
+    /// The length in the header, in bytes: that of the block for all destinations, or that of the
+    /// list.
     #[inline]
     pub(in crate::direct) fn len(&self) -> usize {
         match self.shown.blocks {
@@ -100,19 +102,19 @@ impl<'a> Along<'a> {
         &self.edges.neighbours.destinations
     }
 
-    /// Whether some of it goes as messages.
+    /// Whether some of the data goes as messages.
     #[inline]
     pub(in crate::direct) fn has_messages(&self) -> bool {
         self.sends | self.receives != 0
     }
 
-    /// The ranks that it looks at, and those that look at it, as bits.
+    /// The masks of the ranks that it looks at, and of those that look at it.
     #[inline]
     pub(in crate::direct) fn looks_and_wakes(&self) -> [u32; 2] {
         [self.sources | self.sends, self.destinations | self.receives]
     }
 
-    /// Bytes that it takes from boards, about.
+    /// Approximately how many bytes it takes from boards.
     #[inline]
     pub(in crate::direct) fn work(&self) -> usize {
         let lens = self.received().map(|(_, block)| block.len());
@@ -128,7 +130,7 @@ impl<'a> Along<'a> {
         }
     }
 
-    /// Shows what goes to others, and hands over what goes to the rank itself.
+    /// Shows the blocks for other ranks, and copies those for this rank itself.
     ///
     /// # Safety
     /// The buffers are the operation's; `to` is this rank's place, and free.
@@ -149,7 +151,8 @@ impl<'a> Along<'a> {
         }
     }
 
-    /// What goes along an edge from this rank to itself, if it is given as one to it, too.
+    /// The block that goes along an edge from this rank to itself, if the edge is also among its
+    /// destinations.
     #[inline]
     fn to_itself(&self, edge: Edge) -> Option<Stream<'a>> {
         match self.shown.blocks {
@@ -161,8 +164,8 @@ impl<'a> Along<'a> {
         }
     }
 
-    /// What is wrong with the blocks that this rank has for itself: what [`judge`](Self::judge)
-    /// says of others.
+    /// What is wrong with the blocks that this rank has for itself: the counterpart of
+    /// [`judge`](Self::judge), which is for other ranks.
     pub(in crate::direct) fn judge_itself(&self, sorts: Sorts) -> Option<Wrong> {
         let own = self.received().filter(|(edge, _)| edge.0 == self.rank);
         own.into_iter().find_map(|(edge, block)| {
@@ -178,10 +181,11 @@ impl<'a> Along<'a> {
         })
     }
 
-    /// Writes how long the block of each source is to be; returns what is behind that.
+    /// Writes the awaited length of each source's block; returns the position after them.
     ///
     /// # Safety
-    /// There is room for so many, aligned to a word, which nobody else uses.
+    /// There is room for all of them at `to`, which is aligned to a word and which nothing else
+    /// uses.
     unsafe fn await_all(&self, to: *mut u8) -> *mut u8 {
         // SAFETY: from the caller, for all of it.
         unsafe {
@@ -197,25 +201,25 @@ impl<'a> Along<'a> {
         }
     }
 
-    /// Where a rank's blocks are that has such a header.
+    /// The address of the blocks of a rank that has shown this header.
     ///
     /// # Safety
-    /// It has shown them; `at` says where its places are.
+    /// The rank has shown them; `at` says where its places are.
     #[inline]
     unsafe fn blocks(&self, header: Header, at: impl Fn(Place) -> *mut u8) -> *mut u8 {
         if !header.is_by_messages() {
             return at(Place::of(header.len()));
         }
         let all = at(Place::Chunk);
-        // SAFETY: from the caller: who marks its header has written that.
+        // SAFETY: from the caller: a rank that marks its header has written this.
         let awaited = unsafe { all.cast::<u64>().read() } as usize;
         all.wrapping_add(WORD + awaited * ENTRY)
     }
 
-    /// How long a rank with a marked header awaits a block to be; 0 where it has no such edge.
+    /// The length that a rank with a marked header awaits for a block; 0 if it has no such edge.
     ///
     /// # Safety
-    /// It has shown its part, in the chunk `all`.
+    /// The rank has shown its part, in the chunk `all`.
     unsafe fn awaited(all: *mut u8, edge: Edge) -> u64 {
         // SAFETY: from the caller, for all of it.
         unsafe {
@@ -227,8 +231,8 @@ impl<'a> Along<'a> {
         }
     }
 
-    /// What a rank shows, beside what this one expects; `at` says where its places are, and `told`
-    /// is the length that it tells.
+    /// Compares what a rank shows with what this rank expects. `at` says where the rank's places
+    /// are, and `told` is the length that it states.
     ///
     /// # Safety
     /// The rank has shown its part in this step, with this header.
@@ -247,14 +251,14 @@ impl<'a> Along<'a> {
         if !does_this {
             verdict.comes(told, told);
         }
-        // SAFETY: it has shown them.
+        // SAFETY: the rank has shown them.
         let blocks = does_this.then(|| unsafe { self.blocks(header, &at) });
         for (edge, block) in self.received().filter(|(edge, _)| edge.0 == rank) {
             let mine = block.len() as u64;
             let comes = match (blocks, &self.shown.blocks) {
                 (None, _) => None,
                 (_, Blocks::Same(_)) => Some(told),
-                // SAFETY: it has shown a list.
+                // SAFETY: the rank has shown a list.
                 (Some(list), _) => Some(unsafe { find(list, (self.rank, edge.1)).0 }),
             };
             if comes != Some(mine) {
@@ -276,9 +280,9 @@ impl<'a> Along<'a> {
         for (edge, block) in sent {
             let mine = block.len() as u64;
             let awaits = match does_this && marked {
-                // SAFETY: it has marked its header.
+                // SAFETY: the rank has marked its header.
                 true => unsafe { Self::awaited(at(Place::Chunk), (self.rank, edge.1)) },
-                // Not that, in any case.
+                // The rank awaits no long block in this case.
                 false => 0,
             };
             if awaits != mine {
@@ -289,7 +293,8 @@ impl<'a> Along<'a> {
         verdict
     }
 
-    /// Takes what others have shown; `at` says where a rank has, and `header` with which header.
+    /// Takes the blocks that others have shown. `at` says where a rank has shown them, and `header`
+    /// with which header.
     ///
     /// # Errors
     /// [`InvalidCount`](ErrorKind::InvalidCount) if a source has no such edge.
@@ -313,27 +318,28 @@ impl<'a> Along<'a> {
             let there = unsafe { self.blocks(header(from), |place| at(from, place)) };
             let data = match self.shown.blocks {
                 Blocks::Same(_) => Some(there),
-                // SAFETY: it has shown a list.
+                // SAFETY: the rank has shown a list.
                 _ => unsafe { find(there, (me, lane)).1 },
             };
             let Some(data) = data else {
                 return Err(no_edge(from, me));
             };
-            // A block of a list is that of one edge.
+            // A block in a list belongs to one edge, so it has one reader.
             let takes = takes && !matches!(self.shown.blocks, Blocks::Same(_));
-            // SAFETY: so many bytes are there; the block is the caller's.
+            // SAFETY: the rank has shown that many bytes there; the block is the caller's.
             unsafe { block.take(0, data, block.len(), takes) };
         }
         Ok(())
     }
 
-    /// The messages of what is long.
+    /// The messages for the long blocks.
     pub(in crate::direct) fn messages(&self, size: u32, name: Name) -> Messages {
         let mut messages = Messages::named(self.rank, size, name);
         let is_long = |((other, _), block): &(Edge, Stream<'_>)| {
             *other != self.rank && block.len() > self.shown.limit
         };
-        // First those that come: what has its place before it is announced goes there at once.
+        // Receives come first: a message that is announced when its receive is posted already goes
+        // straight to its place.
         for ((from, lane), block) in self.received().filter(is_long) {
             messages.receive(from, lane_of(lane), &block);
         }
@@ -344,7 +350,8 @@ impl<'a> Along<'a> {
     }
 }
 
-/// The ranks other than `me` at the ends of these edges, and of those with long blocks, as bits.
+/// Masks of the ranks other than `me` at the ends of these edges: all of them, and those with long
+/// blocks.
 #[inline]
 fn bits<'a>(blocks: impl Iterator<Item = (Edge, Stream<'a>)>, me: u32, limit: usize) -> [u32; 2] {
     blocks.fold([0; 2], |[all, long], ((other, _), block)| {

@@ -1,19 +1,21 @@
-//! Operations under way on tracks: shown when they start, taken when everybody has shown.
+//! Operations under way on tracks: a rank shows its part when it starts one, and takes the result
+//! when all ranks have shown theirs.
 //!
-//! Whoever starts an operation writes its contribution and looks whether the others have; often
-//! that is all. What is not over then is looked at inside progress (`pending.rs`). Where a place is
-//! not free yet the contribution waits for it there, too.
+//! The call that starts an operation writes the rank's contribution and looks whether the others
+//! have written theirs; often that is all. If the operation is not over then, the looks continue
+//! inside progress (`pending.rs`). If the place of the step is not free yet, the contribution is
+//! also written there.
 //!
-//! An operation that goes by messages takes a step all the same, without data, and watches those of
-//! the others until its messages are over: a rank that has other lengths, and so does not take part
-//! in the messages, is seen, and the operation ends. One of which only long blocks are messages
-//! does both: it shows the rest, and leaves those messages away that would meet none. Who has seen
-//! ranks that disagree wakes all others, because they may look at a rank that had no reason to wake
-//! them.
+//! An operation that goes by messages takes a step all the same, without data. Until its messages
+//! are over it watches the others' cells for the step. So it sees a rank that has another length,
+//! and so does not take part in the messages, and ends. An operation of which only the long blocks
+//! are messages does both: it shows the short blocks, and drops those messages that would have no
+//! counterpart. A rank that has seen others disagree wakes all ranks, because any of them may be
+//! looking at a rank that had no reason to wake it.
 //!
-//! Budget of an operation that is over when it starts: one load of each rank's cell that it looks
-//! at, one store to the own one; with several threads a lock for the step, its place and its end;
-//! once in as many steps as there are cells a load of a word of each other rank.
+//! Budget of an operation that is over when it starts: one load of the cell of each rank that it
+//! looks at, and one store to its own; with several threads, a lock for the step, its place and its
+//! end; once in as many steps as there are cells, a load of one word of each other rank.
 
 use std::sync::atomic::Ordering;
 
@@ -30,28 +32,28 @@ use crate::direct::boards::board::{Header, Place, data_of, header_of};
 use crate::direct::tracks::call::Call;
 use crate::direct::tracks::listed::AT_ROOT;
 
-/// A step of a track, being taken.
+/// An operation's step of a track, while it is under way.
 pub(in crate::direct) struct Begun {
     pub(in crate::direct) track: usize,
     pub(in crate::direct) step: u32,
-    /// Where in each board its cell begins.
+    /// Offset of its cell in each board.
     cell: usize,
-    /// Where its part is shown, and whether that was free when it began.
+    /// The place in which its part is shown, and whether the place was free when it began.
     place: Place,
     was_free: bool,
-    /// The ranks whose cells have not been seen.
+    /// Mask of the ranks whose cells have not been seen.
     waiting: u32,
     pub(in crate::direct) shown: bool,
-    /// Aside, so that an operation without it is not moved about with it.
+    /// Boxed, so that an operation without trouble, which is the usual case, is cheap to move.
     trouble: Option<Box<Trouble>>,
 }
 
-/// What was seen that does not agree.
+/// What this rank has seen of ranks that do not agree.
 #[derive(Default)]
 struct Trouble {
-    /// The first, and the length that this rank has there.
+    /// The first disagreement, and the length that this rank has there.
     odd: Option<(Odd, usize)>,
-    /// Messages that will not meet another, of which the operation has not heard.
+    /// Messages without a counterpart, about which the operation has not been told yet.
     refused: Vec<Refused>,
 }
 
@@ -77,7 +79,7 @@ impl Begun {
         }
     }
 
-    /// Shows the contribution, if there is room for it by now.
+    /// Shows the contribution, if there is room for it. Returns whether it is shown.
     ///
     /// # Safety
     /// The buffers of `call` are the operation's.
@@ -102,18 +104,18 @@ impl Begun {
         }
         if header.is_by_messages() {
             let data = data_of(own, self.cell).cast::<u64>();
-            // SAFETY: the cell is this rank's and free, and longer than that.
+            // SAFETY: the cell is this rank's, free, and long enough.
             unsafe {
                 data.write(call.len as u64);
                 data.byte_add(AT_ROOT).write(call.root().into());
             }
         }
         if let Some(sum) = call.sum {
-            // SAFETY: as above; data in it begins behind the checksum.
+            // SAFETY: as above; data in the cell begins after the checksum.
             unsafe { counts::write(data_of(own, self.cell), sum) };
         }
-        // SAFETY: a board of this communicator.
-        // Release: pairs with the Acquire load in `look`: the data is there with it.
+        // SAFETY: a board of this communicator. Release: pairs with the Acquire load in `look`; the
+        // data is visible to a rank that sees the header.
         unsafe { header_of(own, self.cell) }.store(header.0, Ordering::Release);
         #[cfg(test)]
         crate::direct::tests::lingering::linger();
@@ -134,7 +136,7 @@ impl Begun {
         turns.has_room(self.step, self.place, || boards.least_behind(self.track))
     }
 
-    /// Whether it is worth building the call for a look.
+    /// Whether the operation may get further, so that it is worth rebuilding the call.
     #[inline]
     pub(in crate::direct) fn may_move(&self, boards: &Boards) -> bool {
         if !self.shown {
@@ -147,7 +149,8 @@ impl Begun {
         self.header_of(boards, rank).step() == self.step
     }
 
-    /// The same for one that goes by messages, which looks at all that it has not seen.
+    /// The same for an operation that goes by messages, which looks at all ranks that it has not
+    /// seen.
     pub(in crate::direct) fn may_see(&self, boards: &Boards) -> bool {
         let mut left = self.waiting;
         while left != 0 {
@@ -182,7 +185,7 @@ impl Begun {
         Header(cell.load(Ordering::Acquire))
     }
 
-    /// Looks at those that have not been seen; says whether all have shown what they have to show.
+    /// Looks at the ranks that have not been seen; returns whether all have shown their parts.
     #[inline]
     pub(in crate::direct) fn look(
         &mut self,
@@ -190,7 +193,7 @@ impl Begun {
         call: &Call<'_>,
         notify: &mut dyn FnMut(ProcId),
     ) -> bool {
-        // Most headers are those that are expected to the bit.
+        // Most headers equal the expected one in every bit.
         if let Some(wanted) = call.wanted {
             let wanted = wanted.of_step(self.step);
             while self.waiting != 0 {
@@ -211,7 +214,7 @@ impl Begun {
         self.look_closely(boards, call, notify)
     }
 
-    /// The same, whatever is shown.
+    /// The same, whatever the ranks show.
     #[inline(never)]
     fn look_closely(
         &mut self,
@@ -225,8 +228,9 @@ impl Begun {
             left &= left - 1;
             let header = self.header_of(boards, rank);
             if header.step() != self.step {
-                // Whoever takes data needs all. Who has messages looks for ranks that do not send
-                // or take them, behind one that is late, too: nobody may wake it again.
+                // An operation without messages needs the data of all ranks, so it can stop here.
+                // One with messages also looks at ranks after a late one: some of them may not take
+                // part in its messages, and may never wake it again.
                 if !call.has_messages {
                     return false;
                 }
@@ -235,7 +239,7 @@ impl Begun {
             self.waiting &= !(1 << rank);
             let told = || self.told(boards, rank, header);
             let at = |place| self.place_of(boards, rank, place);
-            // SAFETY: it has shown its part.
+            // SAFETY: the rank has shown its part.
             if let Some(verdict) = unsafe { call.judge(rank, header, told, at) } {
                 if verdict.wrong.is_some() {
                     self.note_verdict(boards, call, (rank, header), verdict);
@@ -259,7 +263,7 @@ impl Begun {
                 }
             };
             let cell = data_of(boards.board(rank), self.cell);
-            // SAFETY: whoever does this operation has shown one.
+            // SAFETY: every rank that does this operation has shown one.
             let counts_agree = |sum| unsafe { counts::read(cell) } == sum;
             if !(agrees && call.sum.is_none_or(counts_agree)) {
                 self.note(boards, call, rank, header);
@@ -276,15 +280,15 @@ impl Begun {
         true
     }
 
-    /// Whether a rank that goes by messages, as this one does, has the length that this one
-    /// expects. Messages alone do not always tell: ranks with other lengths may choose another
-    /// algorithm. (Of neighbours only those at an edge know its length.)
+    /// Whether a rank that, like this one, goes by messages has the length that this one expects.
+    /// Messages alone do not always reveal a difference: ranks with other lengths may choose
+    /// another algorithm. (Among neighbours only the ends of an edge know its length.)
     fn len_agrees(&self, boards: &Boards, call: &Call<'_>, rank: u32) -> bool {
         self.len_by_messages(boards, rank) == call.len_of(rank) as u64
     }
 
-    /// Whether such a rank names the same root. (As one that calls something else would not, its
-    /// kind is looked at first.)
+    /// Whether such a rank names the same root. (A rank in another operation would usually not, so
+    /// the kind is compared first.)
     fn root_agrees(&self, boards: &Boards, call: &Call<'_>, rank: u32) -> bool {
         self.by_messages(boards, rank)[1] == u64::from(call.root())
     }
@@ -293,7 +297,7 @@ impl Begun {
         self.by_messages(boards, rank)[0]
     }
 
-    /// The length and the root of a rank that has shown that it goes by messages.
+    /// The length and the root stated by a rank that has shown that it goes by messages.
     fn by_messages(&self, boards: &Boards, rank: u32) -> [u64; 2] {
         let data = data_of(boards.board(rank), self.cell);
         // SAFETY: the cell has been shown with both in its data.
@@ -303,7 +307,7 @@ impl Begun {
         }
     }
 
-    /// The length that a rank tells.
+    /// The length that a rank states.
     fn told(&self, boards: &Boards, rank: u32, header: Header) -> u64 {
         match header.is_by_messages() {
             true => self.len_by_messages(boards, rank),
@@ -333,7 +337,7 @@ impl Begun {
         self.trouble.get_or_insert_default()
     }
 
-    /// What there is to be told, once.
+    /// The disagreement to be reported, if any. It is reported only once.
     #[inline]
     pub(in crate::direct) fn take_odd(&mut self) -> Option<(Odd, usize)> {
         self.trouble.as_mut()?.odd.take()
@@ -376,7 +380,7 @@ impl Begun {
         self.trouble().odd.get_or_insert((odd, mine));
     }
 
-    /// Takes the result and ends the step, when all have been seen.
+    /// Takes the result and ends the step. To be called when all ranks have been seen.
     ///
     /// # Errors
     /// If a rank was seen that does not agree, or if the operator does not know the layout.
@@ -394,11 +398,12 @@ impl Begun {
             None if call.place.is_some() && call.has_data() => {
                 let at = |rank, place| self.place_of(boards, rank, place);
                 let header = |rank| self.header_of(boards, rank);
-                // Out of an operator of the program a panic would leave the others waiting.
+                // A panic in a user-defined operator would unwind and leave the other ranks
+                // waiting.
                 let guard = NoUnwind::new("an operator of a collective operation");
-                // SAFETY: all that are looked at have shown what they have to, and leave it there
-                // until this rank says that the step is behind it; the rest is the caller's
-                // promise.
+                // SAFETY: all ranks that this one looks at have shown their parts, and leave them
+                // there until this rank says that it has finished the step; the rest is the
+                // caller's promise.
                 let taken = unsafe { call.take(at, header, boards.takes) };
                 guard.done();
                 taken
@@ -410,7 +415,7 @@ impl Begun {
         outcome
     }
 
-    /// Says that this rank has the step behind it.
+    /// Says that this rank has finished the step.
     #[inline]
     pub(in crate::direct) fn end(
         &self,
@@ -426,8 +431,8 @@ impl Begun {
         let (done, tell) = turns.end(self.step);
         let own = boards.own();
         // SAFETY: a board of this communicator. Release: pairs with the Acquire load in
-        // `least_behind`: whatever this rank has read, it read before. (In its turn, so that of two
-        // threads the later one does not store first.)
+        // `least_behind`; all of this rank's reads come before it. (The store happens while this
+        // thread has the turn, so that two threads do not store in the wrong order.)
         unsafe { turns.map.done(own) }.store(done, Ordering::Release);
         drop(turn);
         if tell {
@@ -437,7 +442,7 @@ impl Begun {
 }
 
 impl Boards {
-    /// The other ranks, as bits.
+    /// The mask of the other ranks.
     #[inline]
     pub(in crate::direct) fn others_mask(&self) -> u32 {
         ((1u32 << self.size()) - 1) & !(1 << self.rank)
@@ -452,13 +457,13 @@ impl Boards {
         }
     }
 
-    /// The first step of a track that not all others are known to have behind them.
+    /// The first step of a track that not all other ranks are known to have finished.
     fn least_behind(&self, track: usize) -> Option<u32> {
         let map = &self.tracks[track].map;
         let behind = |(board, _)| {
             // SAFETY: a board of this communicator, mapped as long as it lives. Acquire: pairs with
-            // the Release store in `end`: what the rank has read of this one's cells and chunks was
-            // read before. (0 is where no operation has ended yet.)
+            // the Release store in `end`; all of the rank's reads of this rank's cells and chunks
+            // happened before it. (The word is 0 while no operation has ended.)
             unsafe { map.done(board) }.load(Ordering::Acquire)
         };
         self.others()

@@ -1,6 +1,6 @@
-//! What an operation on a track shows and takes: all of it is one step.
+//! What an operation on a track shows and takes, all in one step.
 //!
-//! Each rank shows its contribution as a whole; whoever wants a result makes it from what the
+//! Each rank shows its contribution as a whole; a rank that wants a result makes it from what the
 //! others show. Operators get operands in the order of the ranks, from the last to the first.
 
 mod describe;
@@ -17,8 +17,8 @@ use crate::direct::tracks::along::Along;
 use crate::direct::tracks::listed::Listed;
 use crate::direct::tracks::messages::Messages;
 
-/// Bytes that the call that starts an operation takes from boards at once: a few microseconds. More
-/// is left to the next poll.
+/// Bytes that the call that starts an operation takes from boards at once, which is a few
+/// microseconds. Larger amounts are left to the next poll.
 const AT_ONCE: usize = 32 << 10;
 
 /// One rank's part in an operation.
@@ -26,23 +26,23 @@ pub(crate) struct Call<'a> {
     pub(in crate::direct) kind: Kind,
     /// Bytes that ranks compare.
     pub(in crate::direct) len: usize,
-    /// What they are of.
+    /// The sorts of its items.
     pub(in crate::direct) sorts: Sorts,
-    /// Where the contribution is shown; `None` if the operation goes by messages.
+    /// The place in which the contribution is shown; `None` if the operation goes by messages.
     pub(in crate::direct) place: Option<Place>,
-    /// A checksum of counts that stands in the cell ([`counts`](crate::direct::agree::counts)).
+    /// A checksum of counts, written to the cell ([`counts`](crate::direct::agree::counts)).
     pub(in crate::direct) sum: Option<u64>,
-    /// The ranks that this one looks at, and those that it wakes: who look at it, and who might by
-    /// mistake.
+    /// The ranks that this one looks at, and those that it wakes: ranks that look at it, and ranks
+    /// that might do so by mistake.
     pub(in crate::direct) looks: u32,
     pub(in crate::direct) wakes: u32,
-    /// What the rank shows in the header of its cell, but for the step. It is marked where the cell
-    /// begins with the length and the root.
+    /// The header that the rank shows, except for the step. It is marked if the cell begins with
+    /// the length and the root.
     pub(in crate::direct) shown: Header,
-    /// The header that each rank has to show that this one looks at, but for the step, where it is
-    /// the same for all and there is nothing but the header to look at.
+    /// The header that each rank that this one looks at has to show, except for the step. Only
+    /// given if it is the same for all and the header alone decides.
     pub(in crate::direct) wanted: Option<Header>,
-    /// Whether all of its data or some of it goes by messages.
+    /// Whether all or some of its data goes by messages.
     pub(in crate::direct) has_messages: bool,
     what: What<'a>,
     root: u32,
@@ -51,17 +51,17 @@ pub(crate) struct Call<'a> {
 }
 
 enum What<'a> {
-    /// No data, or none that is shown.
+    /// No data, or data that is not shown.
     Nothing,
     Bcast {
         data: Stream<'a>,
         root: u32,
     },
     Reduce {
-        /// What each rank shows.
+        /// The items that each rank shows.
         items: Items<'a>,
         from: *mut u8,
-        /// What of it is combined, and where that goes.
+        /// The part of them that is combined, and where the result goes.
         part: Range<usize>,
         to: Option<*mut u8>,
     },
@@ -78,14 +78,14 @@ enum What<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// The other ranks.
+    /// The mask of the other ranks.
     #[inline]
     fn all(&self) -> u32 {
         ((1u32 << self.size) - 1) & !(1 << self.rank)
     }
 
-    /// What this rank thinks of another's part; `None` where its header alone says whether it
-    /// agrees. `told` is the length that it tells, and `at` says where its places are.
+    /// This rank's check of another's part; `None` if its header alone says whether it agrees.
+    /// `told` is the length that the other rank states, and `at` says where its places are.
     ///
     /// # Safety
     /// The rank has shown its part, with this header.
@@ -111,7 +111,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// What is wrong with what this rank has for itself, where nothing has been checked before.
+    /// What is wrong with the data that this rank has for itself, if that has not been checked
+    /// before.
     #[inline]
     pub(in crate::direct) fn judge_itself(&self) -> Option<Wrong> {
         match &self.what {
@@ -120,23 +121,23 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Whether it has data, to show or to take.
+    /// Whether this rank has data to show or to take.
     #[inline]
     pub(in crate::direct) fn has_data(&self) -> bool {
         !matches!(self.what, What::Nothing)
     }
 
-    /// Whether taking what others show is so little that one call may do all of it.
+    /// Whether taking what others show is so little work that one call may do all of it.
     #[inline]
     pub(in crate::direct) fn is_short(&self) -> bool {
         match self.what {
-            // A rank's own part may be short and those of the others not.
+            // The others' parts may be long even if this rank's is short.
             What::Listed(_) | What::Along(_) => self.work() <= AT_ONCE,
             _ => self.place == Some(Place::Cell) || self.work() <= AT_ONCE,
         }
     }
 
-    /// Bytes that this rank copies or combines when it takes what others show, about.
+    /// Approximately how many bytes this rank copies or combines when it takes what others show.
     fn work(&self) -> usize {
         let others = self.looks_at() as usize;
         match &self.what {
@@ -152,7 +153,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The messages of one that goes over boards but for them.
+    /// The messages of an operation that otherwise goes over boards.
     pub(in crate::direct) fn messages(&self, name: Name) -> Option<Messages> {
         match &self.what {
             What::Listed(part) if part.has_messages() => Some(part.messages(name)),
@@ -164,7 +165,8 @@ impl<'a> Call<'a> {
     /// How many ranks it looks at.
     #[inline]
     pub(in crate::direct) fn looks_at(&self) -> u32 {
-        // Most look at one, or at all of few. (What counts bits is not in every x86-64.)
+        // Most operations look at one rank, or at all of a few. (The instruction that counts bits
+        // is not in every x86-64.)
         match self.looks & self.looks.wrapping_sub(1) {
             0 => u32::from(self.looks != 0),
             _ => self.looks.count_ones(),
@@ -177,7 +179,7 @@ impl<'a> Call<'a> {
         self.looks != 0 && self.looks & self.wakes == 0
     }
 
-    /// The rank that all have to name; 0 where none is named.
+    /// The root that all ranks have to name; 0 if the operation has none.
     pub(in crate::direct) fn root(&self) -> u32 {
         self.root
     }
@@ -203,7 +205,7 @@ mod tests {
     #[test]
     fn what_a_start_takes_at_once_is_short_at_every_rank() {
         let byte = Layout::byte();
-        // Never looked at.
+        // Never dereferenced.
         let buf = |count| TypedBuf {
             ptr: std::ptr::null_mut(),
             count,

@@ -1,21 +1,21 @@
-//! Looks for others in the call that starts an operation: how often is worth it.
+//! How often the call that starts an operation looks for the other ranks.
 //!
-//! Ranks that start an operation together come within the time that a cache line takes from one to
-//! the other. What is over in its start never comes to the hook, which costs more than some looks.
-//! Where the others have come later several times in a row, a start looks once, and only now and
-//! then longer.
+//! Ranks that start an operation together arrive within the time that a cache line takes from one
+//! to another. An operation that finishes in the call that starts it never reaches the hook, which
+//! costs more than a few looks. If the other ranks have come too late several times in a row, a
+//! start looks only once, and only now and then for longer.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Looks of a start: they take about as long as it does to leave an operation to the hook.
+/// Looks of a start. They take about as long as leaving an operation to the hook.
 const LOOKS: u32 = 16;
-/// Starts in vain in a row after which a start looks once.
+/// After this many unsuccessful starts in a row a start looks only once.
 const VAIN: u32 = 4;
-/// One start in so many looks longer all the same.
+/// Even then, one start in this many looks for longer.
 const AGAIN: u32 = 32;
 
-/// How it went lately. Threads that start operations at a time may count wrong: nothing depends on
-/// it.
+/// The recent outcomes. Threads that start operations at the same time may miscount; nothing
+/// depends on the exact number.
 #[derive(Debug, Default)]
 pub(in crate::direct) struct Hope {
     /// Starts in a row for which the others came too late.
@@ -23,13 +23,13 @@ pub(in crate::direct) struct Hope {
 }
 
 impl Hope {
-    /// Looks until the others have come, for a bounded while.
+    /// Looks until the others have come, but at most a fixed number of times.
     #[inline]
     pub(in crate::direct) fn look(&self, mut look: impl FnMut() -> bool) -> bool {
         look() || self.look_again(look)
     }
 
-    /// The same where they were not there at once.
+    /// The same, if the first look did not succeed.
     #[inline(never)]
     fn look_again(&self, mut look: impl FnMut() -> bool) -> bool {
         let vain = self.vain.load(Ordering::Relaxed);
@@ -54,7 +54,7 @@ impl Hope {
 mod tests {
     use super::*;
 
-    /// How often a start looks whose others come at look number `come`, counted from 1.
+    /// How often a start looks if the others come at look number `come`, counted from 1.
     fn looks(hope: &Hope, come: u32) -> u32 {
         let mut looks = 0;
         let seen = hope.look(|| {

@@ -1,5 +1,5 @@
-//! Operations that are done later: their descriptions, with everything in them that callers keep to
-//! themselves.
+//! Owned descriptions of operations that run later. They include the layouts, counts and other
+//! arguments that the caller may drop.
 
 use std::fmt;
 
@@ -16,7 +16,8 @@ struct Buf {
     layout: Layout,
 }
 
-// SAFETY: a description; every access through it is unsafe and argued where it happens.
+// SAFETY: this is only a description; every access through it is unsafe and justified where it
+// happens.
 unsafe impl Send for Buf {}
 // SAFETY: as above.
 unsafe impl Sync for Buf {}
@@ -40,7 +41,7 @@ impl Buf {
     }
 }
 
-/// A block per rank, with the arrays that tell where.
+/// A block per rank, with the arrays that describe the blocks.
 #[derive(Clone)]
 enum Blocks {
     Equal(Buf),
@@ -111,7 +112,7 @@ impl Blocks {
     }
 }
 
-/// An operation that is done later.
+/// The owned description of an operation that runs later.
 #[derive(Clone)]
 pub(crate) struct Kept(What);
 
@@ -187,7 +188,7 @@ impl fmt::Debug for Kept {
 }
 
 impl Kept {
-    /// Keeps an operation.
+    /// Copies the description of an operation.
     pub(crate) fn of(operation: &Operation<'_>) -> Self {
         let own = |buf: &Option<TypedBuf<'_>>| buf.as_ref().map(Buf::of);
         let all = |many: &Option<Many<'_>>| many.as_ref().map(Blocks::of);
@@ -281,7 +282,7 @@ impl Kept {
         })
     }
 
-    /// The operation as the caller has said it.
+    /// The operation as the caller described it.
     pub(crate) fn operation(&self) -> Operation<'_> {
         fn lent(buf: &Option<Buf>) -> Option<TypedBuf<'_>> {
             buf.as_ref().map(Buf::get)

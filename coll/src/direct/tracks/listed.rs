@@ -1,10 +1,10 @@
-//! Gathers, scatters and alltoalls with lengths of their own on a track: one rank's part.
+//! Gathers, scatters and alltoalls with block lengths of their own on a track: one rank's part.
 //!
-//! No rank knows all lengths, but both ends of a block know its own. Up to a length that depends on
-//! the number of ranks alone it lies on the board of whoever gives it; what is longer is a message
-//! between the two. Whoever has such messages marks its header, and tells how long those are that
-//! it awaits: who sees that another does not send or await a message leaves that one away, and no
-//! other.
+//! No rank knows all lengths, but both ends of a block know its length. Up to a length that depends
+//! only on the number of ranks the block lies on the board of the rank that gives it; a longer one
+//! is a message between the two. A rank that has such messages marks its header, and states the
+//! lengths of the blocks that it awaits. A rank that sees that another does not send or await a
+//! message drops that message, and no other.
 
 use crate::args::{Many, Name};
 use crate::direct::agree::counts;
@@ -21,61 +21,61 @@ pub(in crate::direct) struct Listed<'a> {
     form: Form<'a>,
     rank: u32,
     size: u32,
-    /// Bytes of a block that lies on a board, at most.
+    /// Bytes of the longest block that lies on a board.
     longest: usize,
-    /// The ranks to which messages go, and from which they come, as bits.
+    /// Masks of the ranks to which messages go, and from which they come.
     sends: u32,
     receives: u32,
-    /// What its header tells, in bytes: of its own block, or of a list.
+    /// The length in its header, in bytes: of its own block, or of a list.
     len: usize,
-    /// Bytes that it takes from boards.
+    /// Bytes that this rank takes from boards.
     work: usize,
 }
 
-/// What a rank has to do with blocks.
+/// A rank's role in the operation, with its blocks.
 #[derive(Clone, Copy)]
 pub(in crate::direct) enum Form<'a> {
-    /// In a gather: gives its block to the root.
+    /// Gives its block to the root of a gather.
     Give { block: Stream<'a>, root: u32 },
-    /// The root of a gather; without `send` its own block is there.
+    /// The root of a gather; without `send` its own block is in place.
     Collect {
         send: Option<Stream<'a>>,
         recv: &'a Many<'a>,
-        /// Whether only it knows all lengths.
+        /// Whether the root alone knows all lengths.
         uneven: bool,
     },
-    /// The root of a scatter; without `recv` its own part stays.
+    /// The root of a scatter; without `recv` its own part stays in place.
     Distribute {
         send: &'a Many<'a>,
         recv: Option<Stream<'a>>,
     },
-    /// In a scatter: takes its part from the root.
+    /// Takes its part from the root of a scatter.
     Take { block: Stream<'a>, root: u32 },
-    /// An alltoall; without `send` what is in `recv` is exchanged.
+    /// An alltoall; without `send` the contents of `recv` are exchanged.
     Exchange {
         send: Option<&'a Many<'a>>,
         recv: &'a Many<'a>,
     },
 }
 
-/// Bytes of one of the parts that a rank shows together in so many, at most: the same for all
-/// ranks.
+/// Bytes of the longest part, if a rank shows its parts for all others in `limit` bytes: the same
+/// on all ranks.
 #[inline]
 pub(in crate::direct) fn longest_part(size: u32, limit: usize) -> usize {
     let others = size.max(2) as usize - 1;
     limit / others / WORD * WORD
 }
 
-/// Bytes at the beginning of a marked cell: of a length, a checksum, and a root ([`AT_ROOT`]).
+/// Bytes at the beginning of a marked cell: a length, a checksum, and a root ([`AT_ROOT`]).
 const MARKED: usize = AT_ROOT + WORD;
-/// Where the root stands there.
+/// Offset of the root in a marked cell.
 pub(in crate::direct) const AT_ROOT: usize = counts::TAKEN;
 
 const _: () = assert!(MARKED + RADIX as usize * WORD <= IN_CELL);
 
 impl<'a> Listed<'a> {
-    // Always inline: the form would be copied behind the stores that have just made it, for which
-    // the processor stalls.
+    // Always inline: otherwise the form would be copied right after the stores that made it, for
+    // which the processor stalls.
     #[inline(always)]
     pub(in crate::direct) fn new(form: Form<'a>, (rank, size): (u32, u32), limit: usize) -> Self {
         let longest = match form {
@@ -92,7 +92,8 @@ impl<'a> Listed<'a> {
             len: 0,
             work: 0,
         };
-        // Of the parts of its list, side by side, and each at a word of its own.
+        // Bytes of the parts in its list: packed side by side, and with each part at a word of its
+        // own.
         let (mut packed, mut apart) = (0, 0);
         for other in part.others() {
             let (given, got) = (part.gives_len(other), part.gets_len(other));
@@ -116,7 +117,7 @@ impl<'a> Listed<'a> {
         part
     }
 
-    /// A list is as short as can be where it fits a cell so; by its length readers know.
+    /// A list is packed if it fits in a cell that way; readers infer that from its length.
     #[inline]
     fn list_len(&self, packed: usize, apart: usize) -> usize {
         let packed = self.size as usize + packed;
@@ -135,7 +136,7 @@ impl<'a> Listed<'a> {
         (0..self.size).filter(move |&rank| rank != me)
     }
 
-    /// What goes to a rank, if that may be something.
+    /// The block that goes to a rank, if this role gives it one.
     #[inline]
     fn gives(&self, to: u32) -> Option<Stream<'a>> {
         match &self.form {
@@ -146,7 +147,7 @@ impl<'a> Listed<'a> {
         }
     }
 
-    /// What comes from a rank, if that may be something.
+    /// The block that comes from a rank, if this role gets one from it.
     #[inline]
     fn gets(&self, from: u32) -> Option<Stream<'a>> {
         match &self.form {
@@ -158,7 +159,7 @@ impl<'a> Listed<'a> {
         }
     }
 
-    /// Bytes of what goes to a rank.
+    /// Bytes that go to a rank.
     #[inline(always)]
     fn gives_len(&self, to: u32) -> usize {
         match &self.form {
@@ -169,7 +170,7 @@ impl<'a> Listed<'a> {
         }
     }
 
-    /// Bytes of what comes from a rank.
+    /// Bytes that come from a rank.
     #[inline(always)]
     fn gets_len(&self, from: u32) -> usize {
         match &self.form {
@@ -181,7 +182,7 @@ impl<'a> Listed<'a> {
         }
     }
 
-    /// What this rank shows that it does.
+    /// The kind that this rank shows.
     #[inline]
     pub(in crate::direct) fn kind(&self) -> Kind {
         match self.form {
@@ -194,7 +195,7 @@ impl<'a> Listed<'a> {
         }
     }
 
-    /// The root of the operation; 0 where there is none.
+    /// The root of the operation; 0 if there is none.
     #[inline]
     pub(in crate::direct) fn root(&self) -> u32 {
         match self.form {
@@ -204,26 +205,26 @@ impl<'a> Listed<'a> {
         }
     }
 
-    /// Whether some of it goes as messages.
+    /// Whether some of the data goes as messages.
     #[inline]
     pub(in crate::direct) fn has_messages(&self) -> bool {
         self.sends | self.receives != 0
     }
 
-    /// Whether its header is marked: there is something to be told beside what is in it.
+    /// Whether its header is marked, which says that there is more to read than the header.
     #[inline]
     pub(in crate::direct) fn is_marked(&self) -> bool {
         self.has_messages() || matches!(self.form, Form::Collect { uneven: true, .. })
     }
 
-    /// Bytes of what its header tells.
+    /// The length in its header, in bytes.
     #[inline]
     pub(in crate::direct) fn len(&self) -> usize {
         self.len
     }
 
-    /// Bytes in front of a list that a rank has marked: how long its own blocks are to be, of an
-    /// alltoall.
+    /// Bytes in front of the list of a rank with a marked header: in an alltoall these hold the
+    /// lengths of the blocks that it awaits.
     #[inline]
     fn in_front(&self, marked: bool) -> usize {
         match self.form {
@@ -232,7 +233,7 @@ impl<'a> Listed<'a> {
         }
     }
 
-    /// Where a rank with this header has its list.
+    /// The list of a rank with this header.
     #[inline]
     fn list(&self, header: Header, at: impl Fn(Place) -> *mut u8) -> List {
         let marked = header.is_by_messages();
@@ -245,7 +246,7 @@ impl<'a> Listed<'a> {
         }
     }
 
-    /// Where it shows what it shows.
+    /// The place in which this rank shows its part.
     #[inline]
     pub(in crate::direct) fn place(&self) -> Place {
         match &self.form {
@@ -258,7 +259,7 @@ impl<'a> Listed<'a> {
         }
     }
 
-    /// The ranks that it looks at, and those that look at it, as bits.
+    /// The masks of the ranks that it looks at, and of those that look at it.
     #[inline]
     pub(in crate::direct) fn looks_and_wakes(&self) -> [u32; 2] {
         let all = ((1u32 << self.size) - 1) & !(1 << self.rank);
@@ -271,7 +272,7 @@ impl<'a> Listed<'a> {
         }
     }
 
-    /// Shows what lies on the board, and hands over what goes to the rank itself.
+    /// Shows the data that lies on the board, and copies the block for this rank itself.
     ///
     /// # Safety
     /// The buffers are the operation's; `to` is this rank's place, and free.
@@ -281,7 +282,7 @@ impl<'a> Listed<'a> {
             let given = |other| self.gives(other).map(|block| (other, block));
             self.others().filter_map(given)
         };
-        // SAFETY: from the caller; places have the room, by which they were chosen.
+        // SAFETY: from the caller. Places have the room, because they were chosen by it.
         unsafe {
             match &self.form {
                 Form::Give { block, .. } => {
@@ -318,7 +319,7 @@ impl<'a> Listed<'a> {
         }
     }
 
-    /// This rank's list, which is to be written.
+    /// This rank's list, to be written.
     #[inline]
     fn own_list(&self, to: *mut u8) -> List {
         match self.place() {
@@ -330,7 +331,7 @@ impl<'a> Listed<'a> {
         }
     }
 
-    /// Writes how long the blocks of all ranks are to be.
+    /// Writes the lengths that this rank expects of the blocks of all ranks.
     ///
     /// # Safety
     /// There is room for a word for each rank, which is this rank's and free.
@@ -342,8 +343,8 @@ impl<'a> Listed<'a> {
         }
     }
 
-    /// Whether a rank shows what this one expects, which takes no more than this where neither has
-    /// messages. If not, [`judge`](Self::judge) says what is so.
+    /// Whether a rank shows what this one expects. If neither has messages, this check is enough.
+    /// If it fails, [`judge`](Self::judge) finds out what is wrong.
     ///
     /// # Safety
     /// As [`judge`](Self::judge).
@@ -363,7 +364,7 @@ impl<'a> Listed<'a> {
             (Form::Collect { .. }, Some(Kind::Gather)) => header.len(),
             (Form::Take { .. }, Some(Kind::ScatterListed))
             | (Form::Exchange { .. }, Some(Kind::AlltoallListed)) => {
-                // SAFETY: from the caller: whoever shows this kind has written its list.
+                // SAFETY: from the caller: a rank that shows this kind has written its list.
                 unsafe { self.list(header, at).len(self.rank as usize) }
             }
             _ => return false,
@@ -371,7 +372,8 @@ impl<'a> Listed<'a> {
         comes == got && (got == 0 || taken.matches(header.sort()))
     }
 
-    /// What a rank shows, beside what this one expects; `at` says where its places are.
+    /// Compares what a rank shows with what this one expects; `at` says where the rank's places
+    /// are.
     ///
     /// # Safety
     /// The rank has shown its part in this step, with this header.
@@ -385,8 +387,8 @@ impl<'a> Listed<'a> {
     ) -> Verdict {
         let mut verdict = Verdict::default();
         let marked = header.is_by_messages();
-        // SAFETY: from the caller: whoever shows this kind has written its list, and each that is
-        // marked these words.
+        // SAFETY: from the caller: a rank that shows this kind has written its list, and a rank
+        // with a marked header these words.
         let told = |byte: usize| unsafe { at(Place::Cell).add(byte).cast::<u64>().read() };
         let names_this = || told(AT_ROOT) == self.rank.into();
         // SAFETY: as above.
@@ -397,7 +399,7 @@ impl<'a> Listed<'a> {
             unsafe { words.add(self.rank as usize).read() }
         };
         let (given, got) = (self.gives_len(rank) as u64, self.gets_len(rank) as u64);
-        // What comes from there, and what is awaited there, as it is told; nothing if the rank does
+        // What the rank states that it gives, and what it states that it awaits; neither if it does
         // something else.
         let (comes, goes) = match (&self.form, header.kind()) {
             (Form::Collect { .. }, Some(Kind::Gather)) if !marked => {
@@ -425,7 +427,7 @@ impl<'a> Listed<'a> {
             (_, kind) => {
                 let mine = given.max(got);
                 let theirs = match kind {
-                    // It has no length of its own to tell.
+                    // A rank that waits has no length of its own to state.
                     Some(kind) if kind.waits() => mine,
                     _ if marked => told(0),
                     _ => header.len() as u64,
@@ -438,7 +440,7 @@ impl<'a> Listed<'a> {
         };
         let is_long = |len: u64| len > self.longest as u64;
         let receives = comes.is_none_or(|comes| comes == got);
-        // Short ones are not sent: whoever takes them sees for itself.
+        // Short blocks are not sent as messages; the rank that takes one checks it itself.
         let sends = goes == Some(given) || !is_long(given);
         let sorts = got == 0 || is_long(got) || comes.is_none() || taken.matches(header.sort());
         if !receives {
@@ -446,7 +448,8 @@ impl<'a> Listed<'a> {
             verdict.refuse(rank, 0, false);
         }
         if !sends {
-            // Who is not marked awaits nothing long, and does not say what.
+            // A rank without a marked header awaits nothing long, and does not state what it
+            // awaits.
             verdict.awaits(goes.unwrap_or(given), given);
             verdict.refuse(rank, 0, true);
         }
@@ -456,7 +459,8 @@ impl<'a> Listed<'a> {
         verdict
     }
 
-    /// Takes what others have shown; `at` says where a rank has, and `header` with which header.
+    /// Takes the blocks that others have shown. `at` says where a rank has shown them, and `header`
+    /// with which header.
     ///
     /// # Safety
     /// All that this rank looks at have shown their part, and it has been found to be right; the
@@ -482,18 +486,18 @@ impl<'a> Listed<'a> {
                     unsafe { list.part(self.rank as usize, self.longest) }
                 }
             };
-            // SAFETY: so many bytes are there; the block is the caller's.
+            // SAFETY: the rank has shown that many bytes there; the block is the caller's.
             unsafe { block.take(0, from, len, takes) };
         }
     }
 
-    /// Bytes that it takes from boards.
+    /// Bytes that this rank takes from boards.
     #[inline]
     pub(in crate::direct) fn work(&self) -> usize {
         self.work
     }
 
-    /// The messages of what is long.
+    /// The messages for the long blocks.
     pub(in crate::direct) fn messages(&self, name: Name) -> Messages {
         let mut messages = Messages::named(self.rank, self.size, name);
         let in_place = matches!(self.form, Form::Exchange { send: None, .. });
@@ -505,7 +509,8 @@ impl<'a> Listed<'a> {
         if in_place {
             sends().for_each(|(to, block)| messages.send_copy(to, &block));
         }
-        // Before those that go: what has its place before it is announced goes there at once.
+        // Receives come before sends: a message that is announced when its receive is posted
+        // already goes straight to its place.
         for from in self.others().filter(is_in(self.receives)) {
             if let Some(block) = self.gets(from) {
                 messages.receive(from, 0, &block);

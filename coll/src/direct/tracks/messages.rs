@@ -1,4 +1,4 @@
-//! Messages of an operation over boards, for what is longer than a place there.
+//! Messages of an operation over boards, for data that is longer than a place there.
 
 use portolan_core::comm::Communicator;
 use portolan_core::{Device, Result};
@@ -12,17 +12,17 @@ use crate::schedule::{Base, Builder, Lane, Span};
 use crate::state::State;
 use crate::team::Team;
 
-/// Messages that are left to be sent and received.
+/// The messages that remain to be sent and received.
 pub(in crate::direct) struct Messages {
     builder: Option<Builder>,
     rank: u32,
     size: u32,
-    /// Where [`Base::Send`] and [`Base::Recv`] begin.
+    /// The addresses at which [`Base::Send`] and [`Base::Recv`] begin.
     origins: [*mut u8; 2],
 }
 
 impl Messages {
-    /// None yet.
+    /// No messages yet.
     pub(in crate::direct) fn new(rank: u32, size: u32) -> Self {
         Self {
             builder: None,
@@ -32,7 +32,7 @@ impl Messages {
         }
     }
 
-    /// None yet, of an operation that is named in errors.
+    /// No messages yet, of an operation whose name appears in errors.
     pub(in crate::direct) fn named(rank: u32, size: u32, name: Name) -> Self {
         let mut b = Builder::new(Team::all(rank, size));
         b.set_name(name);
@@ -42,7 +42,7 @@ impl Messages {
         }
     }
 
-    /// Sends what is in a block into which another message comes.
+    /// Sends a copy of a block, because another message will be received into the block.
     pub(in crate::direct) fn send_copy(&mut self, to: u32, data: &Stream<'_>) {
         let (b, span) = self.span(Base::Recv, data);
         let copy = b.scratch_like(span, data.count());
@@ -59,7 +59,8 @@ impl Messages {
     /// Receives a message that has at least one byte.
     pub(in crate::direct) fn receive(&mut self, from: u32, lane: Lane, data: &Stream<'_>) {
         let (b, span) = self.span(Base::Recv, data);
-        // Where none is expected one is taken all the same, or its sender would wait for ever.
+        // If no data is expected the message is received all the same, or its sender would wait for
+        // ever.
         let span = if span.is_empty() { b.scratch(1) } else { span };
         b.in_lane(lane, |b| b.recv(from, span));
     }
@@ -75,7 +76,7 @@ impl Messages {
         (b, span)
     }
 
-    /// The same as a plan.
+    /// The messages as a plan.
     pub(in crate::direct) fn plan(self) -> Plan {
         let Some(builder) = self.builder else {
             unreachable!("one with a name has been begun");
@@ -87,10 +88,10 @@ impl Messages {
         }
     }
 
-    /// Sends and receives them all.
+    /// Sends and receives all messages.
     ///
     /// # Safety
-    /// What is sent is readable, what is received into is writable and overlaps nothing else.
+    /// What is sent is readable; what is received into is writable and overlaps nothing else.
     pub(in crate::direct) unsafe fn exchange<D: Device>(
         self,
         comm: &Communicator<D>,
@@ -101,8 +102,8 @@ impl Messages {
         unsafe { self.exchange_watched(comm, state, number, |_| Ok(true)) }
     }
 
-    /// The same; before it waits for a message `comes` says whether there will be one; what will
-    /// not come is cancelled.
+    /// The same. Before it waits for a message, `comes` says whether the message will complete; one
+    /// that will not is cancelled.
     ///
     /// # Safety
     /// As [`exchange`](Self::exchange).

@@ -11,23 +11,23 @@ use crate::direct::agree::verdict::Refused;
 use crate::direct::tracks::begun::Begun;
 use crate::direct::tracks::kept::Kept;
 
-/// An operation on a track that is not over yet, with all that it needs.
+/// An operation on a track that is not over yet, with everything it needs.
 pub(crate) struct Pending {
-    /// Left alone if the operation never ends: the device is going then, and the boards' memory
-    /// with it.
+    /// Leaked if the operation never ends. That happens only when the device goes away, and the
+    /// boards' memory with it.
     boards: ManuallyDrop<Arc<Boards>>,
     kept: Arc<Kept>,
     begun: Begun,
-    /// Whether nothing of it is on boards.
+    /// Whether none of its data goes over boards.
     all_by_messages: bool,
     over: bool,
 }
 
-/// What an operation that has messages has seen on boards.
+/// What an operation that has messages has seen on the boards.
 pub(crate) struct Seen {
-    /// Messages that will not meet another.
+    /// Messages without a counterpart.
     pub(crate) refused: Vec<Refused>,
-    /// Whether none of its messages is to be waited for any more.
+    /// Whether the operation must not wait for any of its messages any more.
     pub(crate) ends: bool,
     pub(crate) outcome: Result<()>,
 }
@@ -48,10 +48,10 @@ impl Pending {
         }
     }
 
-    /// Goes on as far as it can; the outcome, when it is over.
+    /// Proceeds as far as possible; returns the outcome once the operation is over.
     ///
     /// # Safety
-    /// The buffers are the operation's, until it is over.
+    /// The buffers are the operation's until it is over.
     pub(crate) unsafe fn advance(&mut self, notify: &mut dyn FnMut(ProcId)) -> Option<Result<()>> {
         let boards = &**self.boards;
         if !self.begun.may_move(boards) {
@@ -72,11 +72,11 @@ impl Pending {
         }
     }
 
-    /// For an operation that has messages: shows its part, takes what is for it on boards when all
-    /// is there, and says if a rank does not agree.
+    /// For an operation that has messages: shows its part, takes its data from boards once all of
+    /// it is there, and reports a rank that does not agree.
     ///
     /// # Safety
-    /// The buffers are the operation's, until it is over.
+    /// The buffers are the operation's until it is over.
     pub(crate) unsafe fn watch(&mut self, notify: &mut dyn FnMut(ProcId)) -> Seen {
         let boards = &**self.boards;
         let nothing = Seen {
@@ -114,17 +114,17 @@ impl Pending {
         }
     }
 
-    /// Whether the others can see by now that it has messages.
+    /// Whether the other ranks can already see that it has messages.
     pub(crate) fn is_shown(&self) -> bool {
         self.begun.shown
     }
 
-    /// Whether its step waits for nobody any more.
+    /// Whether its step no longer waits for any rank.
     pub(crate) fn may_end(&self) -> bool {
         self.over || self.begun.shown && self.all_by_messages
     }
 
-    /// Ends the step of an operation that goes by messages, or that a death has ended.
+    /// Ends the step of an operation that goes by messages, or that ends because a rank has died.
     pub(crate) fn give_up(&mut self, notify: &mut dyn FnMut(ProcId)) {
         if !std::mem::replace(&mut self.over, true) && self.begun.shown {
             self.begun.end(&self.boards, 0, notify);
@@ -135,7 +135,7 @@ impl Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         if self.over {
-            // SAFETY: not used any more.
+            // SAFETY: the field is not used any more.
             unsafe { ManuallyDrop::drop(&mut self.boards) };
         }
     }

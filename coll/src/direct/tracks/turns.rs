@@ -1,10 +1,10 @@
-//! Whose turn it is on a track: what a rank knows of the steps of the operations that are under way
-//! on it.
+//! The steps of the operations under way on a track, as a rank knows them.
 //!
 //! An operation on a track is one step. Operations take steps in the order in which they start, and
-//! may end in another. A rank says in a word of its board (`TrackMap::done`) before which step it
-//! has all behind it; who wants to write a cell or a chunk again looks at these words of the
-//! others, once in as many steps as the track has cells, and remembers what it saw.
+//! may end in another order. In a word of its board (`TrackMap::done`) a rank says that it has
+//! finished all steps before a certain one. A rank that wants to reuse a cell or a chunk looks at
+//! these words of the others. It does so once in as many steps as the track has cells, and
+//! remembers what it saw.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -14,28 +14,29 @@ use crate::state::lock;
 
 /// What a rank knows of a track.
 ///
-/// Atomics for what threads of one rank share, each by plain loads and stores: whoever uses them
-/// has the turn ([`enter`](Self::enter)), which orders them. Nobody has it while an operator runs,
-/// so one that starts an operation of its own takes the next step, as any other start would, and
-/// ends it before the step that the operator belongs to.
+/// The fields that threads of one rank share are atomics, but are only loaded and stored plainly: a
+/// thread must have the turn to use them ([`enter`](Self::enter)), and that orders the accesses. No
+/// thread has the turn while an operator runs. So an operator that starts an operation of its own
+/// takes the next step, as any other start would, and ends it before the step that the operator
+/// belongs to.
 #[derive(Debug)]
 pub(in crate::direct) struct Turns {
     track: usize,
-    /// Where its places are.
+    /// The offsets of its places.
     pub(in crate::direct) map: TrackMap,
     /// The step of the next operation.
     next: AtomicU32,
-    /// All other ranks have the steps before this one behind them.
+    /// All other ranks have finished the steps before this one.
     proved: AtomicU32,
-    /// This rank has.
+    /// This rank has finished the steps before this one.
     done: AtomicU32,
-    /// Which steps from `done` on are over as well: bit 0 is `done`'s.
+    /// Which steps from `done` on are over as well, as a mask: bit 0 stands for step `done`.
     over: AtomicU64,
-    /// Where several threads of the rank may come at once.
+    /// The turn, if the rank may have several threads.
     turn: Option<Mutex<()>>,
 }
 
-/// Not 0, which is in every cell at the beginning.
+/// Not 0, because every cell contains 0 at the beginning.
 const FIRST: u32 = 1;
 
 impl Turns {
@@ -51,14 +52,14 @@ impl Turns {
         }
     }
 
-    /// Waits for the turn, which lasts as long as what is returned. With one thread it costs
+    /// Waits for the turn, which lasts as long as the returned guard. With one thread it costs
     /// nothing.
     #[inline]
     pub(in crate::direct) fn enter(&self) -> Option<MutexGuard<'_, ()>> {
         self.turn.as_ref().map(lock)
     }
 
-    /// The step of an operation that starts now.
+    /// Takes the step of an operation that starts now.
     #[inline]
     pub(in crate::direct) fn take(&self) -> u32 {
         let step = self.next.load(Ordering::Relaxed);
@@ -66,7 +67,7 @@ impl Turns {
         step
     }
 
-    /// How far ahead of what all have behind them a step with data there may be.
+    /// How many steps a step with data may be ahead of those that all ranks have finished.
     #[inline]
     fn limit(&self, place: Place) -> u32 {
         match place {
@@ -75,8 +76,8 @@ impl Turns {
         }
     }
 
-    /// Whether the place of a step may be written; `look` finds out the least that the others have
-    /// behind them.
+    /// Whether the place of a step may be written. `look` finds the first step that not all others
+    /// have finished.
     #[inline]
     pub(in crate::direct) fn has_room(
         &self,
@@ -88,8 +89,8 @@ impl Turns {
         if step.wrapping_sub(self.done.load(Ordering::Relaxed)) >= limit {
             return false;
         }
-        // What all others have behind them may be this very step, and more: it is this rank that is
-        // late.
+        // The difference may be negative: if this rank is the late one, the others may have
+        // finished this very step, and later ones.
         let fits = || {
             let ahead = step.wrapping_sub(self.proved.load(Ordering::Relaxed));
             (ahead as i32) < limit as i32
@@ -103,7 +104,7 @@ impl Turns {
         fits()
     }
 
-    /// All others have the steps before this one behind them.
+    /// Records that all others have finished the steps before this one.
     #[inline]
     pub(in crate::direct) fn proves(&self, step: u32) {
         let known = self.proved.load(Ordering::Relaxed);
@@ -112,9 +113,10 @@ impl Turns {
         }
     }
 
-    /// A step that was shown is over. Returns before which step all are, and whether those should
-    /// hear of it who sleep: not every time. Who waits for room for a chunk may hear of it one step
-    /// late, of those steps that all have started.
+    /// A step that was shown is over. Returns the step before which all are over, and whether to
+    /// wake sleeping ranks so that they see it. They are not woken every time: a rank that waits
+    /// for room for a chunk may learn of it one step late, of the steps that all ranks have
+    /// started.
     #[inline]
     pub(in crate::direct) fn end(&self, step: u32) -> (u32, bool) {
         let before = self.done.load(Ordering::Relaxed);
@@ -131,12 +133,12 @@ impl Turns {
         let done = before.wrapping_add(ended);
         self.done.store(done, Ordering::Relaxed);
         let each = (self.map.chunks / 2).max(1);
-        // Of numbers that are powers of two: whether one was passed.
+        // The numbers of places are powers of two, so this tests whether a multiple was passed.
         (done, (before ^ done) & !(each - 1) != 0)
     }
 
-    /// Whether operations on the track are started one after the other: then whoever shows a step
-    /// has all before it behind it.
+    /// Whether operations on the track are started one after the other. If so, a rank that shows a
+    /// step has finished all steps before it.
     #[inline]
     pub(in crate::direct) fn in_turn(&self) -> bool {
         self.track > 0

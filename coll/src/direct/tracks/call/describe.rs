@@ -1,4 +1,4 @@
-//! What each operation comes to on a track.
+//! How each operation is done on a track.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::direct::tracks::along::Along;
 use crate::direct::tracks::listed::{Form, Listed, longest_part};
 
 impl<'a> Call<'a> {
-    /// A place for a rank's part, for [`describe`](Self::describe).
+    /// An empty record for a rank's part, to be filled in by [`describe`](Self::describe).
     #[inline]
     pub(in crate::direct) fn new((rank, size): (u32, u32), sorts: Sorts) -> Self {
         Self {
@@ -34,12 +34,13 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Makes a rank's part in an operation of what [`new`](Self::new) gave; `false` for one that is
-    /// never done on a track: a question to which all ranks have the same answer. `edges` are those
-    /// of the communicator's topology, and the track tells how long contributions may be.
+    /// Fills in a rank's part in an operation; `self` comes from [`new`](Self::new). Returns
+    /// `false` for an operation that is never done on a track; all ranks come to the same answer.
+    /// `edges` are those of the communicator's topology, and the track determines how long
+    /// contributions may be.
     ///
-    /// In place, because it is large: a move right behind the stores that made it stalls the
-    /// processor for longer than what is in it takes to find out.
+    /// The record is filled in place because it is large: moving it right after the stores that
+    /// made it stalls the processor for longer than it takes to compute the contents.
     #[inline]
     pub(in crate::direct) fn describe(
         &mut self,
@@ -232,7 +233,8 @@ impl<'a> Call<'a> {
         true
     }
 
-    /// One with contributions of so many bytes, in which all look at all if nothing else is said.
+    /// An operation with contributions of `len` bytes, in which all ranks look at all others unless
+    /// something else is set later.
     #[inline(always)]
     fn is(&mut self, kind: Kind, len: usize, limit: usize, what: What<'a>) {
         (self.kind, self.len) = (kind, len);
@@ -241,8 +243,8 @@ impl<'a> Call<'a> {
         self.what = what;
     }
 
-    /// The same for a reduction: of what each rank shows, `part` is combined and goes `to` where it
-    /// is wanted.
+    /// The same for a reduction: of what each rank shows, `part` is combined and goes to `to` at
+    /// ranks that want it.
     #[inline(always)]
     fn reduces(
         &mut self,
@@ -271,7 +273,8 @@ impl<'a> Call<'a> {
     #[inline]
     fn lists(&mut self, part: Listed<'a>) {
         [self.looks, self.wakes] = part.looks_and_wakes();
-        // Of who gives a block the kind tells what it does with it.
+        // A rank that gives a block says in its kind whether the block goes as a message; this is
+        // the kind for comparisons.
         self.kind = match part.kind() {
             Kind::GatherSent => Kind::Gather,
             kind => kind,
@@ -281,9 +284,9 @@ impl<'a> Call<'a> {
         self.what = What::Listed(part);
     }
 
-    /// One that goes by messages is watched by all, and watches all: somebody might not. Of any two
-    /// ranks one looks at the other or wakes it: who does not agree may sleep for one that never
-    /// sees it.
+    /// If the operation goes by messages, all ranks watch all others, because a rank might not take
+    /// part. Otherwise, of any two ranks one looks at the other or wakes it: a rank that does not
+    /// agree may be asleep, waiting for one that would never look at it.
     #[inline]
     fn settle(&mut self) {
         let all = self.all();
@@ -294,7 +297,7 @@ impl<'a> Call<'a> {
         self.announce();
     }
 
-    /// Settles what its header says, and what it takes for agreement.
+    /// Determines the header to show, and the header that counts as agreement.
     #[inline]
     fn announce(&mut self) {
         let by_messages = self.place.is_none();

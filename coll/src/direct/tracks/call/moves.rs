@@ -13,7 +13,7 @@ use crate::direct::boards::board::{Header, Kind, Place};
 use crate::direct::data::{Items, Stream};
 
 impl Call<'_> {
-    /// Of which ranks the items of a reduction are combined.
+    /// The ranks whose items a reduction combines.
     #[inline]
     fn operands(&self) -> Range<u32> {
         match self.kind {
@@ -23,7 +23,7 @@ impl Call<'_> {
         }
     }
 
-    /// Bytes of the place in front of the data.
+    /// Bytes of the place that lie in front of the data.
     #[inline]
     fn skip(&self) -> usize {
         match self.place {
@@ -38,8 +38,8 @@ impl Call<'_> {
     /// The buffers are the operation's; `to` is this rank's place of the step, and free.
     #[inline]
     pub(in crate::direct) unsafe fn show(&self, to: *mut u8) {
-        // SAFETY: from the caller, for all of them; places have the room, by which they were
-        // chosen.
+        // SAFETY: from the caller, for all of them. Places have the room, because they were chosen
+        // by it.
         unsafe {
             match &self.what {
                 What::Nothing => {}
@@ -75,16 +75,16 @@ impl Call<'_> {
         }
     }
 
-    /// Takes what this rank wants of what the others show; `at` says where a rank has shown so many
-    /// bytes, and `header` with which header. `takes` says whether it takes the lines, too, of what
-    /// it alone reads.
+    /// Takes the data that this rank wants from what the others show. `at` says where a rank has
+    /// shown it, and `header` with which header. `takes` says whether to take the lines of data
+    /// that it alone reads.
     ///
     /// # Errors
     /// If the operator does not know the layout, which has been checked.
     ///
     /// # Safety
-    /// All that this rank looks at have shown contributions of the lengths that they have to have,
-    /// and leave them there; the buffers are the operation's, and values valid for the operator.
+    /// All that this rank looks at have shown contributions of the required lengths, and leave them
+    /// there; the buffers are the operation's, and their values are valid for the operator.
     #[inline]
     pub(in crate::direct) unsafe fn take(
         &self,
@@ -150,7 +150,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// A reduction from chunks of which lines are taken.
+    /// A reduction from chunks whose lines are taken.
     ///
     /// # Errors
     /// As [`take`](Self::take).
@@ -166,8 +166,8 @@ impl Call<'_> {
         to: *mut u8,
     ) -> Result<()> {
         let (me, ranks) = (self.rank, self.operands());
-        // SAFETY: from the caller; what two ranks both read neither takes but of the other, and
-        // neither reads its own part there.
+        // SAFETY: from the caller. If both of two ranks read the data, each takes only the other's
+        // lines, and neither reads its own part there.
         unsafe {
             match self.kind {
                 Kind::Allreduce if self.size == 2 => {
@@ -177,7 +177,7 @@ impl Call<'_> {
                     scan::pair(me, items, from, shown(0), to, self.kind == Kind::Exscan)
                 }
                 Kind::Allreduce | Kind::Scan | Kind::Exscan => combine(ranks, items, shown, to),
-                // Of a reduction, or of a part of it, one rank alone reads.
+                // Only one rank reads the contributions to a reduction, or to a part of it.
                 _ => combine_and_take(ranks, items, shown, |rank| rank != me, to),
             }
         }
