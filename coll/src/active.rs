@@ -1,8 +1,8 @@
 //! An operation under way: its schedule inside progress.
 //!
-//! Steps are taken as far as they go; what is pending is looked at again when something has
-//! completed. As in blocking calls, an error in one message does not stop the rest, and a dead
-//! member does.
+//! The hook takes steps as far as possible, and looks at pending messages again when something has
+//! completed. As in blocking calls, an error in one message does not stop the rest, but the death
+//! of a member does.
 
 use std::sync::Arc;
 
@@ -21,18 +21,18 @@ use crate::state::{OwnTags, Scratch};
 /// Bytes that the call that starts an operation copies or combines at once.
 const AT_ONCE: usize = 8 << 10;
 
-/// A schedule with the memory that it runs on.
+/// A schedule with the memory on which it runs.
 pub(crate) struct Prepared {
     pub(crate) schedule: Schedule,
     pub(crate) memory: Memory,
-    /// What `memory` points to beside the caller's buffers.
+    /// The memory that `memory` refers to, apart from the caller's buffers.
     pub(crate) scratch: Scratch,
-    /// Requests that it has under way at once, at most: its messages and its own.
+    /// The most requests that it has under way at once: its messages and its own request.
     pub(crate) requests: usize,
 }
 
 impl Prepared {
-    /// For a schedule and the caller's buffers. The scratch memory grows if it is too short.
+    /// Prepares a schedule for the caller's buffers. The scratch memory grows if it is too short.
     ///
     /// # Errors
     /// [`Exhausted`](portolan_core::ErrorKind::Exhausted) if there is no memory.
@@ -59,7 +59,7 @@ impl std::fmt::Debug for Prepared {
     }
 }
 
-/// An operation under way, in whichever way.
+/// An operation under way, by messages or on boards.
 #[derive(Debug)]
 pub(crate) enum Task {
     /// By messages.
@@ -71,16 +71,16 @@ pub(crate) enum Task {
 /// How far an operation has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Went {
-    /// To its end.
+    /// It is over.
     Over,
     /// It waits for a message, or for another rank's store.
     Waits,
-    /// It has work left for the next poll.
+    /// It has left work to the next poll.
     Pauses,
 }
 
 impl Task {
-    /// Takes it as far as it goes.
+    /// Takes the operation as far as it goes now.
     pub(crate) fn advance(&mut self, port: &mut dyn Port) -> Went {
         match self {
             Self::Messages(active) => active.advance(port),
@@ -99,13 +99,13 @@ pub(crate) struct OnBoard {
 
 impl OnBoard {
     fn advance(&mut self, port: &mut dyn Port) -> Went {
-        // SAFETY: whoever started the operation promised the buffers until its request is complete.
+        // SAFETY: the caller that started the operation promised the buffers until its request
+        // completes.
         let mut outcome = unsafe { self.pending.advance(&mut |peer| port.notify(peer)) };
         if outcome.is_none()
             && let Some(dead) = port.dead_member(&self.who.group)
         {
-            // What the dead have stored before counts.
-            // SAFETY: as above.
+            // Stores that the dead rank made before its death still count. SAFETY: as above.
             outcome = unsafe { self.pending.advance(&mut |peer| port.notify(peer)) };
             if outcome.is_none() {
                 self.pending.give_up(&mut |peer| port.notify(peer));
@@ -124,18 +124,18 @@ impl OnBoard {
     }
 }
 
-/// A message that was started.
+/// A message that has been started.
 #[derive(Clone, Copy, Debug)]
 struct Message {
     request: Request,
     peer: u32,
     lane: Lane,
-    /// How many bytes a receive expects.
+    /// Bytes that a receive expects; `None` for a send.
     expected: Option<usize>,
 }
 
 impl Message {
-    /// Whether that is this one.
+    /// Whether `refused` is this message.
     fn is(&self, refused: &Refused) -> bool {
         let sends = self.expected.is_none();
         (self.peer, self.lane, sends) == (refused.peer, refused.lane, refused.sends)
@@ -144,44 +144,47 @@ impl Message {
 
 /// An operation under way by messages.
 pub(crate) struct Active {
-    /// What completes at its end.
+    /// The request that completes when the operation is over.
     request: Request,
     who: Who,
     tags: OwnTags,
     prepared: Arc<Prepared>,
-    /// The next step.
+    /// The index of the next step.
     next: usize,
-    /// What was started since the last wait.
+    /// Messages started since the last wait.
     pending: Vec<Message>,
-    /// The first thing that went wrong.
+    /// The first error.
     error: Option<Error>,
-    /// Whether the rest of the schedule is not taken.
+    /// Whether the rest of the schedule is skipped.
     ending: bool,
     /// Whether this is its first turn, in the call that starts it.
     starting: bool,
-    /// Whether a turn has left something to the next, in the middle of a round.
+    /// Whether the last turn ended in the middle of a round, and left the rest of it to the next
+    /// turn.
     paused: bool,
     /// Whether it did so because there was no room for a request.
     full: bool,
-    /// Looks for room for a request, without success, while none of its own was under way.
+    /// Unsuccessful attempts to get a request while none of its own messages was under way.
     tries: u32,
-    /// Its step on a board, where ranks that do not agree are seen, and some of its data may be.
+    /// Its step on a board. There it sees ranks that do not agree, and some of its data may go that
+    /// way.
     watch: Option<Pending>,
-    /// Messages that are left away: they would meet none.
+    /// Messages that are not started, because they would have no counterpart.
     refused: Vec<Refused>,
-    /// A member that has died, and for which the others, or this rank, have waited on the board.
+    /// A member that has died while the others, or this rank, still needed its part on the board.
     dead: Option<ProcId>,
 }
 
-/// The rank as its messages name it.
+/// This rank, as its messages name it.
 #[derive(Clone, Debug)]
 pub(crate) struct Who {
     pub(crate) group: Group,
     pub(crate) rank: u32,
     pub(crate) world_rank: u32,
-    /// Context of collective messages.
+    /// The context id of collective messages.
     pub(crate) context: u32,
-    /// The communicator may go meanwhile; its contexts may not.
+    /// Keeps the context ids reserved, because the communicator may be dropped while the operation
+    /// runs.
     pub(crate) _lease: Lease,
 }
 
@@ -195,7 +198,7 @@ impl std::fmt::Debug for Active {
 }
 
 impl Active {
-    /// An operation of which no step was taken.
+    /// A new operation, no step of which has been taken.
     pub(crate) fn new(
         request: Request,
         who: Who,
@@ -222,18 +225,18 @@ impl Active {
         }
     }
 
-    /// The steps that it takes.
+    /// The schedule whose steps it takes.
     pub(crate) fn schedule(&self) -> &Schedule {
         &self.prepared.schedule
     }
 
-    /// What it ran on.
+    /// The schedule and memory on which it ran.
     pub(crate) fn into_prepared(self) -> Arc<Prepared> {
         self.prepared
     }
 
-    /// Takes all steps that can be taken. The call that starts an operation is to return at once:
-    /// it leaves long copies and combinations to the next poll.
+    /// Takes all steps that can be taken now. The call that starts an operation must return at
+    /// once, so it leaves long copies and combinations to the next poll.
     pub(crate) fn advance(&mut self, port: &mut dyn Port) -> Went {
         let went = self.go(port);
         self.starting = false;
@@ -248,7 +251,8 @@ impl Active {
                 return Went::Waits;
             }
             if self.ending || self.next == self.prepared.schedule.steps().len() {
-                // Whoever sent what has come since the last look had shown its cell before.
+                // A rank whose message has come since the last look had posted its cell before it
+                // sent the message.
                 self.watch(port);
                 if !self.leave_board(port) {
                     return Went::Waits;
@@ -267,20 +271,21 @@ impl Active {
         }
     }
 
-    /// Looks at what others show: at ranks that do not agree about the operation, whose part in the
-    /// messages is not to come, and at data beside messages.
+    /// Looks at what the other ranks show: whether any does not agree about the operation, in which
+    /// case its messages will not come; and data that goes over boards beside the messages.
     fn watch(&mut self, port: &mut dyn Port) {
         let Some(watch) = &mut self.watch else {
             return;
         };
-        // SAFETY: whoever started the operation promised the buffers until its request is complete.
+        // SAFETY: the caller that started the operation promised the buffers until its request
+        // completes.
         let seen = unsafe { watch.watch(&mut |peer| port.notify(peer)) };
         if seen.ends {
             self.end_early(port);
         }
         for refused in seen.refused {
             let under_way = self.pending.iter().filter(|message| message.is(&refused));
-            // It may be over already, or not to be cancelled.
+            // The message may be over already, or may not be cancellable.
             under_way.for_each(|message| drop(port.cancel(message.request)));
             self.refused.push(refused);
         }
@@ -289,15 +294,17 @@ impl Active {
         }
     }
 
-    /// Whether the others can see that this rank goes by messages: what came before that, they
-    /// could not tell from messages of a rank that agrees. It waits only for operations that
-    /// started before, as its end would. After a death nobody may come to see it.
+    /// Whether the others can see that this rank goes by messages. Without that they could not tell
+    /// earlier messages from those of a rank that agrees. This waits only for operations that
+    /// started before, for which the end of this one waits as well. After a death the step may
+    /// never become visible, so there is no wait.
     fn may_send(&self, port: &mut dyn Port) -> bool {
         let shown = self.watch.as_ref().is_none_or(Pending::is_shown);
         shown || port.dead_member(&self.who.group).is_some()
     }
 
-    /// Ends the step on the board; `false` as long as it has yet to be shown, or to be seen, there.
+    /// Ends the step on the board; `false` while this rank still has to show its part there, or to
+    /// see others.
     fn leave_board(&mut self, port: &mut dyn Port) -> bool {
         let Some(watch) = &mut self.watch else {
             return true;
@@ -306,7 +313,7 @@ impl Active {
             let Some(dead) = port.dead_member(&self.who.group) else {
                 return false;
             };
-            // What the dead have stored before counts.
+            // Stores that the dead rank made before its death still count.
             self.watch(port);
             let missing = self.watch.as_ref().is_some_and(|watch| !watch.may_end());
             self.dead = Some(dead).filter(|_| missing);
@@ -317,7 +324,7 @@ impl Active {
         true
     }
 
-    /// Completes what has come to its end; says whether nothing is pending any more.
+    /// Completes pending messages that are over; returns whether none is left.
     fn settle(&mut self, port: &mut dyn Port) -> bool {
         while let Some(&message) = self.pending.last() {
             if !port.is_complete(message.request) {
@@ -341,7 +348,8 @@ impl Active {
         judged.map_err(|wrong| wrong.on_rank(self.who.world_rank))
     }
 
-    /// Keeps the first error. After a death nothing more is started, and what can be cancelled is.
+    /// Keeps the first error. After a death no message is started any more, and pending ones are
+    /// cancelled where possible.
     fn note(&mut self, error: Error, port: &mut dyn Port) {
         if matches!(error.kind(), ErrorKind::PeerFailed | ErrorKind::Aborted) {
             self.end_early(port);
@@ -356,13 +364,13 @@ impl Active {
         }
         self.ending = true;
         for message in &self.pending {
-            // It may be over already, or not to be cancelled.
+            // The message may be over already, or may not be cancellable.
             let _ = port.cancel(message.request);
         }
     }
 
-    /// Takes the steps up to and with the next wait; in the first turn up to work that takes long.
-    /// Where the device has no room for another request the next turn goes on.
+    /// Takes the steps up to and including the next wait; in the first turn, up to the first step
+    /// that takes long. If the device has no room for another request, the next turn continues.
     fn round(&mut self, port: &mut dyn Port) {
         let prepared = Arc::clone(&self.prepared);
         while let Some(step) = prepared.schedule.steps().get(self.next) {
@@ -378,7 +386,8 @@ impl Active {
             if matches!(&done, Err(error) if error.kind() == ErrorKind::Exhausted)
                 && (self.tries < PATIENCE || !self.pending.is_empty())
             {
-                // Messages of its own make room when they are over, however late that is.
+                // Messages of its own free requests when they complete, however late that is, so
+                // only attempts without any are counted.
                 self.tries += u32::from(self.pending.is_empty());
                 self.paused = !self.make_room(port);
                 self.full = self.paused;
@@ -397,14 +406,15 @@ impl Active {
         }
     }
 
-    /// Takes a step that is no wait.
+    /// Takes a step.
     fn step(&mut self, port: &mut dyn Port, prepared: &Prepared, step: Step) -> Result<()> {
         let (schedule, memory) = (&prepared.schedule, prepared.memory);
         match step {
             Step::Wait => Ok(()),
             Step::Copy { from, to } => {
-                // SAFETY: whoever started the operation promised the buffers until its request is
-                // complete; the schedule keeps what it copies apart from what is under way.
+                // SAFETY: the caller that started the operation promised the buffers until its
+                // request completes; the schedule does not copy to or from memory of messages under
+                // way.
                 unsafe { memory.copy(schedule, from, to) };
                 Ok(())
             }
@@ -428,12 +438,12 @@ impl Active {
         }
     }
 
-    /// Whether a message is left away.
+    /// Whether a message is not to be started.
     fn refuses(&self, peer: u32, lane: Lane, sends: bool) -> bool {
         self.refused.contains(&Refused { peer, lane, sends })
     }
 
-    /// Completes those of this round's messages that are over; says whether there were any.
+    /// Completes those of this round's messages that are over; returns whether there were any.
     #[cold]
     fn make_room(&mut self, port: &mut dyn Port) -> bool {
         let before = self.pending.len();
@@ -446,7 +456,7 @@ impl Active {
             match port.test(message.request) {
                 Ok(None) => self.pending.push(message),
                 outcome => {
-                    // What is not there was looked at above.
+                    // The messages without a status have been handled above.
                     let outcome = outcome.map(|status| status.unwrap_or(Status::EMPTY));
                     if let Err(error) = self.judge(outcome, message.expected) {
                         self.note(error, port);
@@ -470,8 +480,8 @@ impl Active {
         };
         let (context, tag) = (self.who.context, self.tags.lane(lane).0);
         let args = SendArgs::new(dest, context, self.who.rank, tag);
-        // SAFETY: the rank, the tag and the context are the communicator's; the buffer stays as it
-        // is until the request is over, which the operation waits for.
+        // SAFETY: the rank, the tag and the context are the communicator's; the buffer does not
+        // change until the request is over, for which the operation waits.
         let request = unsafe { port.isend(&args, self.buffer(schedule, data)) }?;
         let message = Message {
             request,
@@ -496,7 +506,7 @@ impl Active {
             source: Some(from),
             tag: Some(self.tags.lane(lane).0),
         };
-        // SAFETY: as for sends; nobody else uses the buffer until then.
+        // SAFETY: as for sends; nothing else uses the buffer until then.
         let request = unsafe { port.irecv(&pattern, self.buffer(schedule, data)) }?;
         let message = Message {
             request,

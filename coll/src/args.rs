@@ -1,46 +1,48 @@
-//! What callers say: one description per operation, for every form of the call.
+//! The arguments of collective operations: one description per operation, for every form of the
+//! call.
 //!
 //! The same [`Operation`] is run by a blocking call, started as a request, or kept by a persistent
-//! one ([`crate::run`]). Buffers are described as everywhere below the facade ([`TypedBuf`]);
-//! `None` where MPI has `MPI_IN_PLACE`, or where the rank has no such buffer.
+//! one ([`crate::run`]). Buffers are described as everywhere below the facade ([`TypedBuf`]). A
+//! buffer is `None` where MPI has `MPI_IN_PLACE`, or where the rank has no such buffer.
 
 use portolan_core::buffer::TypedBuf;
 use portolan_datatype::{Layout, Op};
 
-/// One block of items of one layout per rank, anywhere in a buffer (the v forms).
+/// One block per rank, anywhere in a buffer, of items of one layout (the v forms).
 ///
-/// Both sides of a message give its length, and MPI demands that they agree. A block of no items is
-/// not sent at all, so where one side gives none and the other some, that one waits for ever; the
-/// debug mode (the setting `COLL_CHECK`) sends it, and the two hear of it.
+/// Both sides of a message state its length, and MPI demands that they agree. A block without items
+/// is not sent at all. So if one side states zero items and the other does not, the other waits for
+/// ever. In the debug mode (the setting `COLL_CHECK`) the empty block is sent, and both ranks get
+/// an error.
 #[derive(Clone, Copy, Debug)]
 pub struct BlocksArg<'a> {
-    /// Address that displacements count from.
+    /// Address to which displacements are relative.
     pub ptr: *mut u8,
     /// Items per rank.
     pub counts: &'a [usize],
     /// Where each rank's block begins, in extents of the layout.
     pub displacements: &'a [isize],
-    /// What an item is.
+    /// Layout of an item.
     pub layout: &'a Layout,
 }
 
 /// One block per rank with a layout of its own (alltoallw).
 #[derive(Clone, Copy, Debug)]
 pub struct LayoutsArg<'a> {
-    /// Address that displacements count from.
+    /// Address to which displacements are relative.
     pub ptr: *mut u8,
     /// Items per rank.
     pub counts: &'a [usize],
     /// Where each rank's block begins, in bytes.
     pub displacements: &'a [isize],
-    /// What an item of each rank's block is.
+    /// Layout of an item in each rank's block.
     pub layouts: &'a [Layout],
 }
 
-/// Data of which there is one block per rank.
+/// Data with one block per rank.
 #[derive(Clone, Copy, Debug)]
 pub enum Many<'a> {
-    /// The same number of items for each rank, side by side: `count` of the buffer is that of one
+    /// The same number of items for each rank, side by side: the buffer's `count` is that of one
     /// rank.
     Equal(TypedBuf<'a>),
     /// The v forms.
@@ -57,57 +59,58 @@ pub enum Operation<'a> {
     Barrier,
     /// MPI-4 section 6.4.
     Bcast {
-        /// What the root has and the others get. At the root it is only read, by every algorithm.
+        /// The data that the root has and the others receive. No algorithm writes to it at the
+        /// root.
         data: TypedBuf<'a>,
         /// Rank of the root.
         root: u32,
     },
     /// Gather and gatherv (MPI-4 section 6.5).
     Gather {
-        /// The own contribution; `None` at the root: it is in its block already.
+        /// The own contribution; `None` at the root if it is already in its block.
         send: Option<TypedBuf<'a>>,
-        /// Where contributions go; looked at at the root only. [`Many::Layouts`] is not allowed.
+        /// Where the contributions go; only used at the root. [`Many::Layouts`] is not allowed.
         recv: Option<Many<'a>>,
         /// Rank of the root.
         root: u32,
-        /// Whether contributions may differ in length (gatherv), so that only the root knows them
-        /// all. The same on all ranks; [`Many::Blocks`] needs it.
+        /// Whether contributions may differ in length (gatherv), so that only the root knows all
+        /// lengths. It has the same value on all ranks, and must be set for [`Many::Blocks`].
         uneven: bool,
     },
     /// Scatter and scatterv (MPI-4 section 6.6).
     Scatter {
-        /// The parts; looked at at the root only. [`Many::Layouts`] is not allowed.
+        /// The parts; only used at the root. [`Many::Layouts`] is not allowed.
         send: Option<Many<'a>>,
-        /// Where the own part goes; `None` at the root: it stays in its block.
+        /// Where the own part goes; `None` at the root if it stays in its block.
         recv: Option<TypedBuf<'a>>,
         /// Rank of the root.
         root: u32,
-        /// Whether parts may differ in length (scatterv), so that only the root knows them all. The
-        /// same on all ranks; [`Many::Blocks`] needs it.
+        /// Whether parts may differ in length (scatterv), so that only the root knows all lengths.
+        /// It has the same value on all ranks, and must be set for [`Many::Blocks`].
         uneven: bool,
     },
     /// Allgather and allgatherv (MPI-4 section 6.7).
     Allgather {
-        /// The own contribution; `None`: it is in its block already.
+        /// The own contribution; `None` if it is already in its block.
         send: Option<TypedBuf<'a>>,
-        /// Where contributions go: of the same lengths on all ranks, each of which may give them in
+        /// Where the contributions go. The lengths are the same on all ranks, each of which may use
         /// either form. [`Many::Layouts`] is not allowed.
         recv: Many<'a>,
     },
-    /// Alltoall, alltoallv and alltoallw (MPI-4 section 6.8). All ranks give blocks of one length
-    /// ([`Many::Equal`]), or none does.
+    /// Alltoall, alltoallv and alltoallw (MPI-4 section 6.8). Either all ranks pass blocks of one
+    /// length ([`Many::Equal`]), or none does.
     Alltoall {
-        /// What goes to each rank, in the same form as `recv`; `None`: what is in `recv` is
-        /// exchanged.
+        /// The data for each rank, in the same form as `recv`; `None` to exchange the contents of
+        /// `recv`.
         send: Option<Many<'a>>,
-        /// Where it goes that comes from each rank.
+        /// Where the data from each rank goes.
         recv: Many<'a>,
     },
     /// MPI-4 section 6.9.1.
     Reduce {
-        /// The own contribution; `None` at the root: it is in `recv`.
+        /// The own contribution; `None` at the root if it is in `recv`.
         send: Option<TypedBuf<'a>>,
-        /// Where the result goes; looked at at the root only.
+        /// Where the result goes; only used at the root.
         recv: Option<TypedBuf<'a>>,
         /// The operator.
         op: &'a Op,
@@ -116,7 +119,7 @@ pub enum Operation<'a> {
     },
     /// MPI-4 section 6.9.6.
     Allreduce {
-        /// The own contribution; `None`: it is in `recv`.
+        /// The own contribution; `None` if it is in `recv`.
         send: Option<TypedBuf<'a>>,
         /// Where the result goes.
         recv: TypedBuf<'a>,
@@ -125,10 +128,10 @@ pub enum Operation<'a> {
     },
     /// Reduce-scatter with a count per rank (MPI-4 section 6.10.2).
     ReduceScatter {
-        /// The own contribution, the blocks side by side; `None`: it is in `recv`.
+        /// The own contribution, with its blocks side by side; `None` if it is in `recv`.
         send: Option<TypedBuf<'a>>,
-        /// Where the own block of the result goes, and in place the contribution (`count` is then
-        /// that of all blocks).
+        /// Where the own block of the result goes. In place it also holds the contribution, and
+        /// `count` is that of all blocks.
         recv: TypedBuf<'a>,
         /// Items of each rank's block.
         counts: &'a [usize],
@@ -137,8 +140,8 @@ pub enum Operation<'a> {
     },
     /// Reduce-scatter with equal blocks (MPI-4 section 6.10.1). `send` has `count` items per rank.
     ReduceScatterBlock {
-        /// The own contribution, the blocks side by side (`count` is that of one block); `None`: it
-        /// is in `recv`.
+        /// The own contribution, with its blocks side by side (`count` is that of one block);
+        /// `None` if it is in `recv`.
         send: Option<TypedBuf<'a>>,
         /// Where the own block of the result goes (`count` is that of one block).
         recv: TypedBuf<'a>,
@@ -147,7 +150,7 @@ pub enum Operation<'a> {
     },
     /// Scan, and exscan if `exclusive` (MPI-4 sections 6.11.1 and 6.11.2).
     Scan {
-        /// The own contribution; `None`: it is in `recv`.
+        /// The own contribution; `None` if it is in `recv`.
         send: Option<TypedBuf<'a>>,
         /// Where the result goes.
         recv: TypedBuf<'a>,
@@ -156,8 +159,8 @@ pub enum Operation<'a> {
         /// Whether the own contribution is left out.
         exclusive: bool,
     },
-    /// Neighbour allgather and allgatherv (MPI-4 sections 8.6.1): what every neighbour gets, and
-    /// one block per source.
+    /// Neighbour allgather and allgatherv (MPI-4 sections 8.6.1): every neighbour gets the same
+    /// data, and there is one block per source.
     NeighbourAllgather {
         /// The own contribution.
         send: TypedBuf<'a>,
@@ -173,8 +176,8 @@ pub enum Operation<'a> {
     },
 }
 
-/// Which operation, for tables, settings and messages to people. The v, w and block forms have
-/// names of their own where their algorithms do.
+/// The name of an operation, for tables, settings and messages to people. The v, w and block forms
+/// have names of their own if they have algorithms of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 #[non_exhaustive]
@@ -196,7 +199,7 @@ pub enum Name {
 }
 
 impl Name {
-    /// All of them.
+    /// All names.
     pub const ALL: [Self; 13] = [
         Self::Barrier,
         Self::Bcast,
@@ -213,7 +216,7 @@ impl Name {
         Self::NeighbourAlltoall,
     ];
 
-    /// As people write it.
+    /// The name as people write it.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {
@@ -241,7 +244,7 @@ impl std::fmt::Display for Name {
 }
 
 impl Operation<'_> {
-    /// Which operation it is.
+    /// The operation's name.
     #[must_use]
     pub fn name(&self) -> Name {
         match self {

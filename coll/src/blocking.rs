@@ -15,19 +15,19 @@ use crate::schedule::Schedule;
 use crate::state;
 use crate::units;
 
-/// Does a collective operation and returns when this rank's part in it is over.
+/// Performs a collective operation and returns when this rank's part in it is over.
 ///
 /// # Errors
 /// Those of [`check`](crate::check()), before any message is sent;
-/// [`PeerFailed`](portolan_core::ErrorKind::PeerFailed); and where ranks do not agree in lengths or
-/// types [`InvalidCount`](portolan_core::ErrorKind::InvalidCount),
+/// [`PeerFailed`](portolan_core::ErrorKind::PeerFailed); and, if ranks do not agree about lengths
+/// or types, [`InvalidCount`](portolan_core::ErrorKind::InvalidCount),
 /// [`Truncated`](portolan_core::ErrorKind::Truncated) or
 /// [`TypeMismatch`](portolan_core::ErrorKind::TypeMismatch).
 ///
 /// # Safety
-/// For the length of the call what the operation sends is initialised and readable, what it
-/// receives into is writable and used by nobody else, and the two do not overlap. Values that are
-/// reduced are valid for the operator, on all ranks.
+/// During the call, the memory that the operation sends is initialised and readable; the memory
+/// into which it receives is writable and used by nothing else; and the two do not overlap. Values
+/// that are reduced are valid for the operator, on all ranks.
 pub unsafe fn run<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>) -> Result<()> {
     if units::are_in(operation) {
         // SAFETY: from the caller.
@@ -45,7 +45,7 @@ pub unsafe fn run<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>) 
     outcome
 }
 
-/// The same in smaller items.
+/// As [`run`], for an operation whose items are taken apart into smaller ones first.
 ///
 /// # Safety
 /// As [`run`].
@@ -53,11 +53,11 @@ pub unsafe fn run<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>) 
 unsafe fn run_units<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>) -> Result<()> {
     let mut counts = Vec::new();
     let operation = units::of(comm, operation, &mut counts)?;
-    // SAFETY: from the caller: it is of the same values.
+    // SAFETY: from the caller; the operation moves the same values.
     unsafe { run(comm, &operation) }
 }
 
-/// The same for what `plan` plans, in the memory of a schedule that is not used any more.
+/// Runs the operation that `plan` plans, in the memory of a schedule that is not used any more.
 ///
 /// # Safety
 /// As [`run`], for the operation that is planned.
@@ -68,7 +68,8 @@ pub(crate) unsafe fn run_planned<D: Device>(
     let (state, job) = (state::of(comm), state::of_job(comm));
     let mut spare = state.take_spare();
     let plan = plan(&job.options, std::mem::take(&mut spare.schedule))?;
-    // Before the number: without memory there is no operation, and the next has this number.
+    // The memory comes before the number. Without memory there is no operation, and the next
+    // operation gets this number.
     let scratch = spare.scratch.at_least(plan.schedule.scratch())?;
     state.count(Counters::Operations, 1);
     let run = Run {
@@ -78,11 +79,12 @@ pub(crate) unsafe fn run_planned<D: Device>(
         schedule: &plan.schedule,
         memory: Memory::new(plan.bases, scratch),
     };
-    // SAFETY: the spans lie within the buffers of the operation, which the caller promises, or
-    // within scratch memory, which has the length that the schedule wants.
+    // SAFETY: the spans lie within the operation's buffers, for which the caller vouches, or within
+    // scratch memory, which is as long as the schedule requires.
     let outcome = unsafe { run.steps(&mut spare.requests) };
     spare.schedule = plan.schedule;
-    // Not kept with the memory: it is the program's, and may hold whatever that has put into it.
+    // The operator is the program's and may own data, so it is dropped now and not kept with the
+    // memory.
     spare.schedule.op = None;
     state.keep_spare(spare);
     outcome

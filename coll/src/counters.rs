@@ -1,4 +1,4 @@
-//! What collectives have cost: messages and synchronisations, counted per communicator.
+//! The cost of collectives: messages and synchronisations, counted per communicator.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use portolan_core::Device;
 use portolan_core::comm::Communicator;
 
-/// What is counted, since a communicator was made, on this rank.
+/// What is counted on this rank since a communicator was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Counters {
@@ -16,9 +16,9 @@ pub enum Counters {
     Messages,
     /// Bytes of data in them.
     Bytes,
-    /// Times that the rank waited for messages: the rounds of its schedules.
+    /// Times that the rank waited for messages, that is, the rounds of its schedules.
     Waits,
-    /// Flags set in memory that other ranks look at.
+    /// Flags set in memory at which other ranks look.
     Signals,
     /// Times that the rank waited for such flags.
     Looks,
@@ -27,7 +27,7 @@ pub enum Counters {
 impl Counters {
     pub(crate) const COUNT: usize = 6;
 
-    /// All of them.
+    /// All counters.
     pub const ALL: [Self; Self::COUNT] = [
         Self::Operations,
         Self::Messages,
@@ -37,7 +37,7 @@ impl Counters {
         Self::Looks,
     ];
 
-    /// As people read it.
+    /// The name as people read it.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {
@@ -51,15 +51,15 @@ impl Counters {
     }
 }
 
-/// What was counted on the communicators of a rank that have ended.
+/// The counts of a rank's communicators that have ended.
 #[derive(Debug, Default)]
 pub struct Totals([AtomicU64; Counters::COUNT]);
 
 impl Totals {
-    /// Communicators may end in several threads at once.
+    /// Adds the counts of one communicator. Communicators may end in several threads at once.
     pub(crate) fn add(&self, counted: [u64; Counters::COUNT]) {
         for (total, more) in self.0.iter().zip(counted) {
-            // Relaxed: it is read when those threads are done, or may be late.
+            // Relaxed: a reader either runs after those threads are done, or may see old values.
             total.fetch_add(more, Ordering::Relaxed);
         }
     }
@@ -71,14 +71,14 @@ impl Totals {
     }
 }
 
-/// What is counted on communicators of this rank that end, from now on and before: it may be read
-/// when none is left.
+/// The totals of this rank's communicators that have ended or will end; they can still be read when
+/// no communicator is left.
 #[must_use]
 pub fn totals<D: Device>(comm: &Communicator<D>) -> Arc<Totals> {
     Arc::clone(&crate::state::of_job(comm).totals)
 }
 
-/// What has been counted on a communicator.
+/// The current value of a counter of a communicator.
 #[must_use]
 pub fn counted<D: Device>(comm: &Communicator<D>, what: Counters) -> u64 {
     crate::state::of(comm).counted(what)

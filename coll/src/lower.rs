@@ -1,7 +1,8 @@
-//! From what callers say ([`Operation`]) to what algorithms are given ([`crate::problem`]).
+//! Translates the callers' descriptions ([`Operation`]) to the algorithms' input
+//! ([`crate::problem`]).
 //!
-//! Everything that distinguishes forms of a call ends here: in place, counts, displacements,
-//! layouts per rank. Arguments have been validated ([`crate::check`]).
+//! All differences between forms of a call end here: in place, counts, displacements, layouts per
+//! rank. Arguments have been validated ([`crate::check`]).
 
 use portolan_core::buffer::TypedBuf;
 
@@ -38,7 +39,7 @@ pub(crate) struct Lowered {
     pub(crate) bases: [*mut u8; 2],
 }
 
-/// Lowers an operation that has been validated. Copies that it needs go to the schedule.
+/// Lowers an operation that has been validated. Copies that it needs are added to the schedule.
 pub(crate) fn lower(b: &mut Builder, operation: &Operation<'_>) -> Lowered {
     match *operation {
         Operation::Barrier => barrier(b),
@@ -129,8 +130,9 @@ fn ask(b: &Builder, data: Span) -> Ask {
     }
 }
 
-/// For blocks of `each` bytes; with lengths of each rank's own no rank knows what the others have.
-/// Items are not asked for: the two sides of a message may count them differently.
+/// The query for blocks of `each` bytes. If each rank has its own lengths, no rank knows those of
+/// the others. Items are not part of the query, because the two sides of a message may count them
+/// differently.
 fn ask_of_blocks(b: &Builder, each: Option<usize>) -> Ask {
     Ask {
         ranks: b.size(),
@@ -152,7 +154,7 @@ fn bcast(b: &mut Builder, data: &TypedBuf<'_>, root: u32) -> Lowered {
     lowered(Problem::Bcast(problem), ask(b, span), [NULL, data.ptr])
 }
 
-/// The blocks of so many ranks, or neighbours, in a buffer.
+/// The blocks of `ranks` ranks, or neighbours, in a buffer.
 pub(crate) fn blocks(
     b: &mut Builder,
     base: Base,
@@ -257,7 +259,7 @@ fn allgather(b: &mut Builder, send: Option<TypedBuf<'_>>, recv: &Many<'_>) -> Lo
         Some(send) => (b.span(Base::Send, 0, send.count, send.layout), send.ptr),
         None => (target.of(b.rank()), NULL),
     };
-    // Every rank has to choose alike: the mean is the same on all.
+    // All ranks have to make the same choice, and the mean is the same on all.
     let ask = ask_of_blocks(b, Some(target.len() / ranks as usize));
     let problem = Allgather {
         mine,
@@ -303,7 +305,7 @@ fn put_aside(b: &mut Builder, blocks: &Blocks) -> Blocks {
     Blocks::Listed(spans.collect())
 }
 
-/// Contribution and result of a reduction of `count` items.
+/// The contribution to a reduction of `count` items, and its result.
 fn pair(
     b: &mut Builder,
     send: Option<TypedBuf<'_>>,

@@ -1,4 +1,4 @@
-//! The memory that a schedule runs on.
+//! The memory on which a schedule runs.
 
 use portolan_core::comm::NoUnwind;
 use portolan_core::{Error, ErrorKind, Result};
@@ -14,7 +14,8 @@ pub(crate) struct Memory {
     bases: [*mut u8; 3],
 }
 
-// SAFETY: a description; every access through it is unsafe and argued where it happens.
+// SAFETY: this is only a description; every access through it is unsafe and justified where it
+// happens.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
@@ -27,7 +28,7 @@ impl Memory {
         }
     }
 
-    /// Where displacement 0 of a span's first item is.
+    /// The address of displacement 0 of a span's first item.
     #[inline]
     pub(crate) fn at(&self, span: Span) -> *mut u8 {
         const _: () = assert!(Base::Send as usize == 0 && Base::Recv as usize == 1);
@@ -43,8 +44,8 @@ impl Memory {
         let (from_layout, to_layout) = (schedule.layout(from.layout), schedule.layout(to.layout));
         let rep = MsgRep::Native;
         let len = to.len();
-        // SAFETY: from the caller, for all of it. A layout whose items are their own packed stream
-        // is read or written as that.
+        // SAFETY: from the caller, for all of it. If the items of one layout are their own packed
+        // stream, that span is read or written directly as the stream.
         unsafe {
             if from_layout.is_contiguous() {
                 to_layout.unpack_range(target, to.count, 0, source, len, rep);
@@ -64,8 +65,8 @@ impl Memory {
     /// Converts numbers to exact sums, or back.
     ///
     /// # Safety
-    /// Both lie within the memories and do not overlap; sums have a place for every number, of the
-    /// right kind.
+    /// Both lie within the memories and do not overlap; there is room for one sum of the right kind
+    /// per number.
     pub(crate) unsafe fn convert(&self, schedule: &Schedule, how: Convert, from: Span, to: Span) {
         let numbers = match how {
             Convert::Widen(_) => schedule.layout(from.layout),
@@ -95,8 +96,8 @@ impl Memory {
                 "a reduction without an operator",
             ));
         };
-        // Inside progress a panic of the program's operator would come out of some other call, and
-        // leave ranks and buffers waiting for this operation.
+        // Inside progress, a panic in a user-defined operator would come out of some other call,
+        // and leave ranks and buffers waiting for this operation.
         let guard = NoUnwind::new("an operator of a collective operation");
         // SAFETY: from the caller.
         let done = unsafe { op.apply(layout, right.count, self.at(left), self.at(right)) };
@@ -112,7 +113,7 @@ impl Memory {
     /// If ranks do not agree.
     ///
     /// # Safety
-    /// Its spans lie within the memories, and nobody else uses them.
+    /// The step's spans lie within the memories, and nothing else uses them.
     #[cold]
     pub(crate) unsafe fn compare(&self, schedule: &Schedule, step: Compare) -> Result<()> {
         let stamp = schedule.stamp.unwrap_or([0; 64]);
@@ -121,5 +122,5 @@ impl Memory {
     }
 }
 
-/// Bytes that a copy between two layouts with gaps holds at a time.
+/// Bytes of the intermediate buffer for a copy between two layouts with gaps.
 const PART: usize = 4096;

@@ -1,7 +1,7 @@
 //! Neighbour collectives (MPI-4 section 8.6): messages along the edges of a topology.
 //!
 //! A rank knows its own edges only, so there is no algorithm to choose and nothing to agree on:
-//! every message goes straight from a source to a destination, all at once.
+//! every message goes straight from a source to a destination, and all go at once.
 
 use portolan_core::comm::{Neighbour, Neighbours};
 
@@ -11,15 +11,15 @@ use crate::lower::{Lowered, Problem, blocks};
 use crate::problem;
 use crate::schedule::{Base, Builder, LANES, Lane, Span};
 
-/// Lanes that edges between the same two ranks share, an even number: the two directions of a
-/// dimension are never in one. Messages in one lane match in the order of the neighbours, which
-/// both sides have.
+/// Lanes that the edges between two ranks share. The number is even, so that the two directions of
+/// a dimension are never in the same lane. Messages in one lane match in the order of the
+/// neighbours, which is the same on both sides.
 pub(crate) const EDGE_LANES: u32 = LANES - 2;
 
 /// Lowers a neighbour collective that has been validated.
 ///
 /// # Panics
-/// If the operation is another one.
+/// If the operation is not a neighbour collective.
 pub(crate) fn lower(
     b: &mut Builder,
     neighbours: &Neighbours,
@@ -53,13 +53,13 @@ pub(crate) fn lower(
     }
 }
 
-/// The lane of messages along the edge with this number among those between two ranks.
+/// The lane of messages along edge number `edge` of those between two ranks.
 #[inline]
 pub(crate) fn lane_of(edge: u32) -> Lane {
     (edge % EDGE_LANES) as Lane
 }
 
-/// One message for every neighbour that is there.
+/// One message for every neighbour that exists.
 fn edges(neighbours: &[Neighbour], data: impl Fn(u32) -> Span) -> Vec<(u32, Lane, Span)> {
     let edge = |(place, neighbour): (u32, &Neighbour)| {
         Some((neighbour.rank?, lane_of(neighbour.lane), data(place)))
@@ -74,7 +74,7 @@ mod tests {
     use crate::algorithms::moving::{Buffer, Form, LAYOUTS, Side, run_lowered};
     use crate::simulate::{Random, SIZES};
 
-    /// The neighbours of each rank from the edges of a graph, in any order.
+    /// The neighbours of each rank, from the edges of a graph in any order.
     fn graph(size: u32, edges: &[(u32, u32)], random: &mut Random) -> Vec<Neighbours> {
         let mut listed = |of: fn(&(u32, u32)) -> (u32, u32), rank: u32| {
             let own = edges.iter().map(of).filter(|&(whose, _)| whose == rank);
@@ -94,7 +94,7 @@ mod tests {
         (0..size).map(of_rank).collect()
     }
 
-    /// A line or a ring, as a grid of one dimension: below and above.
+    /// A line or a ring, as a grid of one dimension: the neighbours are below and above.
     fn line(size: u32, periodic: bool) -> Vec<Neighbours> {
         let of_rank = |rank: u32| {
             let moved = |by: u32| {
@@ -111,7 +111,7 @@ mod tests {
         (0..size).map(of_rank).collect()
     }
 
-    /// What goes along an edge: different data, of different lengths.
+    /// The amount of data along an edge: different data, of different lengths, on each.
     fn units(from: u32, to: u32, lane: u32, all_alike: bool) -> usize {
         let mixed = if all_alike {
             from
@@ -121,7 +121,7 @@ mod tests {
         [2, 0, 1, 5][mixed as usize % 4]
     }
 
-    /// Runs one collective on everybody's neighbours.
+    /// Runs one collective on the neighbours of all ranks.
     fn check(all: &[Neighbours], alltoall: bool, random: &mut Random) {
         let message = |from: u32, to: u32, lane: u32| match alltoall {
             true => (from, to + 100 * lane, units(from, to, lane, false)),
@@ -185,7 +185,7 @@ mod tests {
         let mut random = Random::new(12);
         for size in SIZES {
             for more in [0, 3, 40] {
-                // Every rank has a neighbour; edges may be there twice, and lead to the rank
+                // Every rank has a neighbour. Edges may occur twice, and may lead to the rank
                 // itself.
                 let mut edges: Vec<_> = (0..size).map(|rank| (rank, (rank + 1) % size)).collect();
                 for _ in 0..more {

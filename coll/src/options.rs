@@ -1,4 +1,4 @@
-//! What a job may say about its collectives.
+//! The options of a job's collectives.
 
 use portolan_core::comm::{Communicator, Slot};
 use portolan_core::config::Settings;
@@ -7,29 +7,28 @@ use portolan_core::{Device, Error, ErrorKind, Request, Result, lines};
 use crate::select::{Table, parse};
 use crate::state::Job;
 
-/// How the collectives of a job work: the same on all of its ranks.
+/// How the collectives of a job work. All ranks have the same options.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// Which algorithms are chosen.
+    /// The table by which algorithms are chosen.
     pub table: Table,
-    /// Whether ranks compare what they call before data moves (the setting `COLL_CHECK`).
+    /// Whether ranks compare their calls before data moves (the setting `COLL_CHECK`).
     pub compare: bool,
     /// Whether operations may go through memory that ranks share (the setting `COLL_DIRECT`).
     pub direct: bool,
     /// Whether reductions of floating-point numbers give the same bits whatever the number of
     /// ranks, their placement and the algorithm (the setting `REPRODUCIBLE`).
     pub reproducible: bool,
-    /// Whether ranks whose data are of other types than the others' are told, where operations go
-    /// through memory that ranks share (the setting `CHECK_SIGNATURE`; messages look at it
-    /// themselves).
+    /// Whether ranks report data of different types in operations that go through memory that ranks
+    /// share (the setting `CHECK_SIGNATURE`; messages have a check of their own).
     pub types: bool,
-    /// Whether ranks that have read what another wrote into memory that they share take its cache
-    /// lines (the setting `TAKE_LINES`; [`lines`] says why).
+    /// Whether a rank that has read what another wrote into shared memory takes its cache lines
+    /// (the setting `TAKE_LINES`; [`lines`] explains why).
     pub takes: bool,
-    /// Requests that the nonblocking and persistent operations of a rank may have under way
-    /// together: by default half of all that there may be. One that would have more is not begun
-    /// while others are under way, so that none ends up waiting for requests that the others hold.
+    /// Requests that a rank's nonblocking and persistent operations may have under way together; by
+    /// default, half of all requests. An operation that would exceed this is not begun while others
+    /// are under way, so that no two wait for requests that the other holds.
     pub requests: usize,
 }
 
@@ -48,7 +47,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// What the settings say.
+    /// The options that the settings give.
     ///
     /// # Errors
     /// [`InvalidSetting`](ErrorKind::InvalidSetting) if the table of algorithms cannot be read.
@@ -69,7 +68,7 @@ impl Options {
     }
 }
 
-/// The rules in a text, or in the file that it names after an `@`.
+/// The rules in a text, or in the file that the text names after an `@`.
 fn rules(given: &str) -> Result<Vec<crate::select::Rule>> {
     let invalid = |what: String| {
         Error::new(
@@ -86,8 +85,8 @@ fn rules(given: &str) -> Result<Vec<crate::select::Rule>> {
     parse(&text).map_err(invalid)
 }
 
-/// Says how the collectives of a job work. Call it once per rank, with the same options, before the
-/// first collective operation of this crate; otherwise the defaults hold.
+/// Sets the options of a job's collectives. To be called once per rank, with the same options,
+/// before the first collective operation of this crate; otherwise the defaults apply.
 ///
 /// # Errors
 /// [`InvalidArgument`](ErrorKind::InvalidArgument) if it is too late.

@@ -1,4 +1,4 @@
-//! From an operation to a schedule: lower it, choose an algorithm, let it write.
+//! From an operation to a schedule: lower it, choose an algorithm, and let the algorithm write.
 
 use portolan_core::comm::Communicator;
 use portolan_core::{Device, Result};
@@ -16,7 +16,7 @@ use crate::select::Table;
 use crate::state;
 use crate::team::Team;
 
-/// A schedule and the addresses that it is for.
+/// A schedule, and the addresses for which it was written.
 pub(crate) struct Plan {
     pub(crate) schedule: Schedule,
     pub(crate) bases: [*mut u8; 2],
@@ -37,7 +37,7 @@ pub(crate) fn plan<D: Device>(
     Ok(plan_checked(comm, options, operation, form, schedule))
 }
 
-/// The same for an operation that has been validated.
+/// Plans an operation that has been validated.
 pub(crate) fn plan_checked<D: Device>(
     comm: &Communicator<D>,
     options: &Options,
@@ -53,7 +53,7 @@ pub(crate) fn plan_checked<D: Device>(
         b.leave_unattended();
     }
     if options.compare {
-        // A persistent one has been compared when it was made.
+        // The ranks compared a persistent operation when they made it.
         if form != Form::Persistent {
             prelude(&mut b, &Stamp::new(operation, comm.size(), form));
         }
@@ -83,7 +83,7 @@ pub(crate) fn plan_checked<D: Device>(
     }
 }
 
-/// Chooses an algorithm for a problem and lets it write; returns its name.
+/// Chooses an algorithm for a problem and lets it write the schedule; returns its name.
 pub(crate) fn write(
     b: &mut Builder,
     table: &Table,

@@ -1,9 +1,8 @@
-//! What an algorithm is given: an operation's data as spans, with every form of the call made
-//! equal.
+//! The input of an algorithm: an operation's data as spans, the same for every form of the call.
 //!
-//! "In place", counts per rank, displacements and layouts are gone here (`lower.rs` has seen to
-//! them): the own contribution is a span like any other, and may be the very span that the result
-//! goes to.
+//! "In place", counts per rank, displacements and layouts do not appear here (`lower.rs` has dealt
+//! with them). The own contribution is a span like any other, and may be the very span to which the
+//! result goes.
 
 use crate::schedule::{Blocks, Lane, Span};
 
@@ -14,7 +13,7 @@ pub struct Barrier;
 /// A broadcast.
 #[derive(Clone, Copy, Debug)]
 pub struct Bcast {
-    /// What the root has and the others get.
+    /// The data that the root has and the others get.
     pub data: Span,
     /// Place of the root.
     pub root: u32,
@@ -23,44 +22,45 @@ pub struct Bcast {
 /// Gather and gatherv.
 #[derive(Clone, Debug)]
 pub struct Gather {
-    /// The own contribution. At the root perhaps the very span of its block.
+    /// The own contribution. At the root it may be the very span of its block.
     pub mine: Span,
     /// Where the contributions go, at the root.
     pub blocks: Option<Blocks>,
     /// Place of the root.
     pub root: u32,
-    /// Bytes of each contribution, where all know that all are equal.
+    /// Bytes of each contribution, if all ranks know that all are equal.
     pub each: Option<usize>,
 }
 
 /// Scatter and scatterv.
 #[derive(Clone, Debug)]
 pub struct Scatter {
-    /// Where the own part goes. At the root perhaps the very span of its block.
+    /// Where the own part goes. At the root it may be the very span of its block.
     pub mine: Span,
     /// The parts, at the root.
     pub blocks: Option<Blocks>,
     /// Place of the root.
     pub root: u32,
-    /// Bytes of each part, where all know that all are equal.
+    /// Bytes of each part, if all ranks know that all are equal.
     pub each: Option<usize>,
 }
 
 /// Allgather and allgatherv.
 #[derive(Clone, Debug)]
 pub struct Allgather {
-    /// The own contribution, perhaps the very span of its block.
+    /// The own contribution, which may be the very span of its block.
     pub mine: Span,
     /// Where the contributions go; all ranks know all lengths.
     pub blocks: Blocks,
 }
 
-/// Alltoall, alltoallv and alltoallw. In place is a copy to scratch memory before.
+/// Alltoall, alltoallv and alltoallw. For the in-place form, the data has been copied to scratch
+/// memory.
 #[derive(Clone, Debug)]
 pub struct Alltoall {
-    /// What goes to each rank.
+    /// The data for each rank.
     pub send: Blocks,
-    /// Where it goes that comes from each rank.
+    /// Where the data from each rank goes.
     pub recv: Blocks,
 }
 
@@ -69,7 +69,7 @@ pub struct Alltoall {
 pub struct Reduce {
     /// The own contribution.
     pub input: Span,
-    /// Where the result goes, at the root; perhaps the very span of the contribution.
+    /// Where the result goes, at the root; it may be the very span of the contribution.
     pub output: Option<Span>,
     /// Place of the root.
     pub root: u32,
@@ -82,7 +82,7 @@ pub struct Reduce {
 pub struct Allreduce {
     /// The own contribution.
     pub input: Span,
-    /// Where the result goes; perhaps the very span of the contribution.
+    /// Where the result goes; it may be the very span of the contribution.
     pub output: Span,
     /// Whether the operands' order may be changed.
     pub commutative: bool,
@@ -93,9 +93,9 @@ pub struct Allreduce {
 pub struct ReduceScatter {
     /// The own contribution, one block per rank.
     pub input: Blocks,
-    /// The same as one span: the blocks lie side by side in the order of the ranks.
+    /// The same contribution as one span: the blocks lie side by side in the order of the ranks.
     pub whole: Span,
-    /// Where the own block of the result goes; perhaps at the beginning of `whole` (in place).
+    /// Where the own block of the result goes; in place, at the beginning of `whole`.
     pub output: Span,
     /// Whether the operands' order may be changed.
     pub commutative: bool,
@@ -106,8 +106,8 @@ pub struct ReduceScatter {
 pub struct Scan {
     /// The own contribution.
     pub input: Span,
-    /// Where the result goes; perhaps the very span of the contribution. Rank 0's is left alone by
-    /// an exclusive one.
+    /// Where the result goes; it may be the very span of the contribution. An exclusive scan does
+    /// not write to it at rank 0.
     pub output: Span,
     /// Whether the own contribution is left out (exscan).
     pub exclusive: bool,
@@ -118,8 +118,8 @@ pub struct Scan {
 /// The neighbour collectives: messages to and from the neighbours of a topology.
 #[derive(Clone, Debug, Default)]
 pub struct Neighbour {
-    /// To whom, in which lane, what.
+    /// The destination, the lane and the data of each message to send.
     pub sends: Vec<(u32, Lane, Span)>,
-    /// From whom, in which lane, where to.
+    /// The source, the lane and the place of each message to receive.
     pub recvs: Vec<(u32, Lane, Span)>,
 }

@@ -1,10 +1,10 @@
 //! Schedules inside a blocking call.
 //!
-//! A round that is one receive, or one send and one receive, needs no more requests than a program
-//! would use. What goes wrong in a message (its length, its type) does not end the schedule,
-//! because other ranks wait for the rest of it: the error is kept, and returned at the end. A dead
-//! member ends it. Nor does a device that has no room for another request: it gets some when others
-//! are over.
+//! A round of one receive, or of one send and one receive, needs no more requests than a program
+//! would use itself. An error in a message (its length, its type) does not end the schedule,
+//! because other ranks wait for the rest of it: the error is kept, and returned at the end. The
+//! death of a member does end it. A device that has no room for another request does not: there
+//! will be room when other requests are over.
 
 use portolan_core::buffer::{ContigBuf, MemoryKind, TypedBuf};
 use portolan_core::comm::{Communicator, NoUnwind};
@@ -19,8 +19,8 @@ use crate::memory::Memory;
 use crate::schedule::{Lane, LayoutId, Schedule, Span, Step};
 use crate::state::{OwnTags, State};
 
-/// Looks for room for a request until there is held to be none: where all are the calling program's
-/// own, nobody else ends one.
+/// Attempts to get a request before the operation gives up: if all requests are the calling
+/// program's own, no other call will complete one.
 pub(crate) const PATIENCE: u32 = 1 << 20;
 
 /// One run of a schedule.
@@ -36,15 +36,15 @@ impl<D: Device> Run<'_, D> {
     /// Takes all steps.
     ///
     /// # Safety
-    /// The schedule was built for this communicator, and every span of it lies within `memory`,
-    /// which nobody else uses during the call.
+    /// The schedule was built for this communicator, and all of its spans lie within `memory`,
+    /// which nothing else uses during the call.
     pub(crate) unsafe fn steps(&self, requests: &mut Vec<Started>) -> Result<()> {
         // SAFETY: from the caller.
         unsafe { self.steps_watched(requests, |_| Ok(true)) }
     }
 
-    /// Takes all steps. Before it waits for a message `comes` says whether there will be one; what
-    /// will not come is cancelled.
+    /// Takes all steps. Before it waits for a message, `comes` says whether the message will
+    /// complete; one that will not is cancelled.
     ///
     /// # Safety
     /// As [`steps`](Self::steps).
@@ -72,7 +72,7 @@ impl<D: Device> Run<'_, D> {
         first.map_or(Ok(()), Err)
     }
 
-    /// Takes the steps up to and with the next wait; says how many that were.
+    /// Takes the steps up to and including the next wait; returns how many those were.
     unsafe fn round(
         &self,
         steps: &[Step],
@@ -103,7 +103,7 @@ impl<D: Device> Run<'_, D> {
                     // SAFETY: as above.
                     let agreed = unsafe { self.memory.compare(self.schedule, step) };
                     if let Err(error) = agreed {
-                        // All ranks come to this: nobody takes another step.
+                        // All ranks get this error, so none of them takes another step.
                         return (steps.len(), Err(error));
                     }
                     Ok(())
@@ -114,7 +114,7 @@ impl<D: Device> Run<'_, D> {
                     self.state.count(Counters::Bytes, data.len() as u64);
                     let args = self.comm.collective_args(to, tag);
                     args.and_then(|args| {
-                        // SAFETY: as above; the buffer is left alone until the round is over.
+                        // SAFETY: as above; the buffer is not touched until the round is over.
                         let start = || unsafe { self.start_send(&args, data) };
                         self.started(requests, (to, lane, None), start)
                     })
@@ -134,7 +134,7 @@ impl<D: Device> Run<'_, D> {
         }
         if !requests.is_empty() {
             self.state.count(Counters::Waits, 1);
-            // Others wait for what was started, unless a rank has died.
+            // Other ranks wait for the messages that were started, unless a rank has died.
             let waited = self.wait_for(requests, outcome.as_ref().is_err_and(ends), comes);
             outcome = outcome.and(waited);
         }
@@ -168,14 +168,15 @@ impl<D: Device> Run<'_, D> {
         first
     }
 
-    /// Completes a request of this round, and says what it came to; or lets others, if there is
-    /// none.
+    /// Waits until one request of this round is over and returns its outcome. If the round has none
+    /// under way, lets other operations make progress.
     #[cold]
     fn make_room(&self, requests: &mut Vec<Started>) -> Result<Result<()>> {
         let device = self.comm.device();
         let started: Vec<Request> = requests.iter().map(|started| started.request).collect();
         let Some((at, outcome)) = device.wait_any(&started) else {
-            // They are the program's, or another operation's, which goes on meanwhile.
+            // The requests are the program's, or those of another operation, which makes progress
+            // meanwhile.
             device.device_check(Check::NonBlocking)?;
             self.comm.check_members()?;
             return Ok(Ok(()));
@@ -183,14 +184,15 @@ impl<D: Device> Run<'_, D> {
         if let Err(error) = &outcome
             && device.peek(started[at]).is_ok()
         {
-            // The job ends; the request is not over.
+            // The job is ending; the request is not over.
             return Err(error.clone());
         }
         let expected = requests.swap_remove(at).expected;
         Ok(self.judge(outcome, expected))
     }
 
-    /// Waits for all requests; all are over afterwards. With `give_up` what can be cancelled is.
+    /// Waits for all requests, all of which are over afterwards. With `give_up`, cancels those that
+    /// can be cancelled.
     fn wait_for(
         &self,
         requests: &mut Vec<Started>,
@@ -204,7 +206,7 @@ impl<D: Device> Run<'_, D> {
             let comes = if give_up { Ok(false) } else { comes(&started) };
             give_up |= comes.as_ref().is_err_and(ends);
             if !matches!(comes, Ok(true)) {
-                // It may be over already, or not to be cancelled.
+                // The message may be over already, or may not be cancellable.
                 let _ = device.cancel(request);
             }
             first = first.and(comes.map(|_| ()));
@@ -262,7 +264,7 @@ impl<D: Device> Run<'_, D> {
     }
 }
 
-/// Whether an error ends an operation: others do not wait for the rest of it.
+/// Whether an error ends an operation, so that the others do not wait for the rest of it.
 pub(crate) fn ends(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::PeerFailed | ErrorKind::Aborted)
 }
@@ -292,7 +294,8 @@ pub(crate) struct Started {
     pub(crate) lane: Lane,
 }
 
-/// What came of a message: an error if it has another length than the operation's arguments say.
+/// The outcome of a message: an error if its length is not the one that follows from the
+/// operation's arguments.
 #[inline]
 pub(crate) fn judge(
     schedule: &Schedule,
@@ -314,7 +317,8 @@ pub(crate) fn judge(
     }
 }
 
-/// A message that is longer was cut, which the device says in its own words.
+/// A message that is too long was truncated. The device's error says so in its own words; this puts
+/// it in terms of the operation.
 #[cold]
 fn in_words(schedule: &Schedule, error: Error, expected: usize) -> Error {
     match (error.kind(), error.status()) {
@@ -325,7 +329,7 @@ fn in_words(schedule: &Schedule, error: Error, expected: usize) -> Error {
     }
 }
 
-/// The same of an edge: what is wrong, and what to do.
+/// The same for an edge: the description and the remedy.
 pub(crate) fn wrong_edge(
     name: &str,
     source: u32,
@@ -338,7 +342,7 @@ pub(crate) fn wrong_edge(
     (what, SAME_ENDS)
 }
 
-/// What to do about it.
+/// The remedy.
 pub(crate) const SAME_ENDS: &str = "give the two ends of an edge equal counts and types";
 
 #[cold]

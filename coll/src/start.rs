@@ -1,15 +1,16 @@
 //! Nonblocking and persistent forms: schedules that run inside progress.
 //!
-//! One hook per rank of a job advances all operations that are under way, on all communicators. A
-//! call hands its operation to the hook through a short list, wakes it, and lets the device make
-//! progress once; the operation completes a request in the device's one table, so that it can be
-//! waited for with any others. While nothing is under way the hook sleeps and costs nothing.
+//! Each rank of a job has one hook, which advances all operations that are under way, on all
+//! communicators. A call hands its operation to the hook through a short list, wakes it, and lets
+//! the device make progress once. The operation completes a request in the device's one table, so a
+//! program can wait for it together with any other requests. While nothing is under way the hook
+//! sleeps and costs nothing.
 //!
-//! Where ranks share memory, short operations go through it ([`crate::direct`]): what is over in
-//! the call that starts it never comes to the hook.
+//! Where ranks share memory, short operations go through that memory ([`crate::direct`]). An
+//! operation that is over in the call that starts it never reaches the hook.
 //!
 //! The hook runs under the device's lock: it starts and tests messages through the [`Port`] only.
-//! Operators run there too, so an operator of the program must not communicate.
+//! Operators run there too, so a user-defined operator must not communicate.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -30,33 +31,34 @@ use crate::schedule::Schedule;
 use crate::state::{self, Job, OwnTags, SPARE_MAX, Scratch, State, lock};
 use crate::units;
 
-/// What a rank's hook and its calls share.
+/// State that a rank's hook and its calls share.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     hook: OnceLock<HookId>,
     shared: Arc<Shared>,
 }
 
-/// What calls hand to the hook, and get back.
+/// What calls hand to the hook, and what the hook hands back.
 #[derive(Debug, Default)]
 struct Shared {
     /// Operations that the hook has not seen yet.
     fresh: Mutex<Vec<Task>>,
-    /// Memory of operations that are over, for the next: fresh memory costs a page fault per page.
+    /// Memory of finished operations, for reuse: fresh memory costs a page fault per page.
     spare: Mutex<Vec<(Schedule, Scratch)>>,
-    /// Requests that operations under way by messages may come to have.
+    /// Requests that the operations under way by messages may need in all.
     requests: AtomicUsize,
 }
 
-/// Spare memories that are kept.
+/// How many spare memories are kept.
 const SPARES: usize = 16;
 
 impl Shared {
-    /// Lets an operation begin that comes to have so many requests, if all together then have no
-    /// more than `most`, or none other is under way; says whether it may.
+    /// Admits an operation that needs at most `requests` requests, if all operations together then
+    /// need no more than `most`, or if no other is under way. Returns whether the operation may
+    /// begin.
     fn admit(&self, requests: usize, most: usize) -> bool {
-        // Relaxed, here and where they leave: nothing but a number. It is never more than what was
-        // let in, so one that is refused does not keep out another.
+        // Relaxed, here and in `dismiss`: only the number matters. It never exceeds what was
+        // admitted, so an operation that is refused does not keep out another.
         let more = |others: usize| {
             let all = others.saturating_add(requests);
             (others == 0 || all <= most).then_some(all)
@@ -67,7 +69,7 @@ impl Shared {
         may.is_ok()
     }
 
-    /// It is over, or was not begun.
+    /// An admitted operation is over, or was not begun.
     fn dismiss(&self, requests: usize) {
         self.requests.fetch_sub(requests, Ordering::Relaxed);
     }
@@ -76,8 +78,8 @@ impl Shared {
         lock(&self.spare).pop().unwrap_or_default()
     }
 
-    /// Keeps the memory of an operation that is over, unless it is large or a persistent
-    /// operation's.
+    /// Keeps the memory of a finished operation for reuse, unless it is large or belongs to a
+    /// persistent operation.
     fn keep(&self, prepared: Arc<Prepared>) {
         let Some(Prepared {
             mut schedule,
@@ -87,8 +89,8 @@ impl Shared {
         else {
             return;
         };
-        // Not kept with the memory: it is the program's, and may hold whatever that has put into
-        // it.
+        // The operator is the program's and may own data, so it is dropped now and not kept with
+        // the memory.
         schedule.op = None;
         let mut spare = lock(&self.spare);
         if spare.len() < SPARES && scratch.len() <= SPARE_MAX {
@@ -105,14 +107,15 @@ impl Upper for Collective {}
 
 /// Starts a collective operation; the request completes when this rank's part in it is over.
 ///
-/// Operators run inside progress, in whatever call makes it, and are let go there: neither their
-/// function nor the end of what it has captured may call the device.
+/// Operators run inside progress, in whatever call makes it, and are dropped there: neither their
+/// function nor the destructor of what it has captured may call the device.
 ///
 /// # Errors
-/// As [`run`](crate::run()) for what is wrong with the arguments; what goes wrong later comes out
-/// of the call that completes the request. [`Exhausted`](ErrorKind::Exhausted) when there are no
-/// more request slots, or no memory for it, or those under way may need all that there are for them
-/// ([`Options::requests`]): it may be started again later, before others on this communicator.
+/// As [`run`](crate::run()) for wrong arguments; later errors come out of the call that completes
+/// the request. [`Exhausted`](ErrorKind::Exhausted) if there are no more request slots, if there is
+/// no memory for the operation, or if the operations under way may need all requests that are set
+/// aside for them ([`Options::requests`]). The operation may be started again later, before others
+/// on this communicator.
 ///
 /// # Safety
 /// As [`run`](crate::run()), until the request completes. Arrays of counts, displacements and
@@ -147,7 +150,7 @@ pub unsafe fn start<D: Device>(
     unsafe { start_watched(comm, plan, watch) }
 }
 
-/// The same in smaller items.
+/// As [`start`], for an operation whose items are taken apart into smaller ones first.
 ///
 /// # Safety
 /// As [`start`].
@@ -158,11 +161,13 @@ unsafe fn start_units<D: Device>(
 ) -> Result<Request> {
     let mut counts = Vec::new();
     let operation = units::of(comm, operation, &mut counts)?;
-    // SAFETY: from the caller: it is of the same values. Counts are used in the call only.
+    // SAFETY: from the caller; the operation moves the same values. Counts are used in the call
+    // only.
     unsafe { start(comm, &operation) }
 }
 
-/// Starts an operation on a track of the boards. What is over in its start takes no slot.
+/// Starts an operation on a track of the boards. An operation that is over in this call takes no
+/// request slot.
 ///
 /// # Safety
 /// As [`start`].
@@ -175,8 +180,9 @@ unsafe fn start_on_track<D: Device>(
     kept: impl FnOnce() -> Arc<Kept>,
 ) -> Result<Request> {
     let device = comm.device();
-    // Whether it needs a request is known when the others can see it, and there has to be one then:
-    // where another thread may take the last, before.
+    // Whether the operation needs a request is known only when the other ranks can see it already,
+    // and then a request must be available. If another thread may take the last one, this one is
+    // taken before.
     if ready.has_many_threads() || !device.has_request_room() {
         let request = device.upper_request(Box::new(Collective))?;
         // SAFETY: from the caller.
@@ -187,7 +193,7 @@ unsafe fn start_on_track<D: Device>(
     unsafe { start_ready(comm, at, ready, track, kept, request) }
 }
 
-/// Starts an operation on a track of the boards, which has its request already.
+/// Starts an operation on a track of the boards that has its request already.
 ///
 /// # Safety
 /// As [`start`].
@@ -207,8 +213,8 @@ unsafe fn start_with<D: Device>(
     Ok(request)
 }
 
-/// Starts an operation on a track of the boards. `request` gives it its request, where it is not
-/// over at once; else this returns [`Request::DONE`].
+/// Starts an operation on a track of the boards. If it is not over at once, `request` makes its
+/// request; otherwise returns [`Request::DONE`].
 ///
 /// # Safety
 /// As [`start`].
@@ -221,7 +227,8 @@ unsafe fn start_ready<D: Device>(
     kept: impl FnOnce() -> Arc<Kept>,
     request: impl FnOnce() -> Result<Request>,
 ) -> Result<Request> {
-    // Others may do this one by messages. (Persistent operations have numbers of their own.)
+    // Other ranks may do this operation by messages, and it must have the same number there.
+    // (Persistent operations have numbers of their own.)
     if track == 0 {
         state.begin();
     }
@@ -250,7 +257,7 @@ fn failed<D: Device>(comm: &Communicator<D>, request: Request, error: Error) -> 
     Ok(request)
 }
 
-/// The same for what `plan` plans, in the memory of a schedule that is not used any more.
+/// Starts the operation that `plan` plans, in the memory of a schedule that is not used any more.
 ///
 /// # Safety
 /// As [`start`], for the operation that is planned.
@@ -262,7 +269,8 @@ pub(crate) unsafe fn start_planned<D: Device>(
     unsafe { start_watched(comm, plan, || None) }
 }
 
-/// The same with what `watch` gives as soon as the operation is sure to be started.
+/// The same. `watch` makes the part on a track; it is called once the operation is certain to
+/// start.
 ///
 /// # Safety
 /// As [`start_planned`].
@@ -276,7 +284,8 @@ unsafe fn start_watched<D: Device>(
     let plan = plan(&job.options, schedule)?;
     let prepared = Prepared::new(plan.schedule, plan.bases, scratch);
     let prepared = prepared.map_err(|error| placed(comm, error))?;
-    // Before the number: without a request there is no operation, and the next has this number.
+    // The request comes before the number. Without a request there is no operation, and the next
+    // operation gets this number.
     let request = begin(comm, job, &prepared)?;
     let tags = state.tags().started(state.begin());
     let task = Active::new(request, who(comm), tags, Arc::new(prepared), watch());
@@ -284,7 +293,7 @@ unsafe fn start_watched<D: Device>(
     Ok(request)
 }
 
-/// An error with the rank that has it.
+/// Adds this rank to an error.
 #[cold]
 fn placed<D: Device>(comm: &Communicator<D>, error: Error) -> Error {
     let attributes = comm.device().attributes();
@@ -293,7 +302,7 @@ fn placed<D: Device>(comm: &Communicator<D>, error: Error) -> Error {
         .on_device(attributes.name)
 }
 
-/// The request of an operation by messages, if there is room for all that it comes to have.
+/// The request of an operation by messages, if there is room for all requests that it may need.
 fn begin<D: Device>(comm: &Communicator<D>, job: &Job, prepared: &Prepared) -> Result<Request> {
     let shared = &job.progress.shared;
     if !shared.admit(prepared.requests, job.options.requests) {
@@ -312,31 +321,32 @@ fn begin<D: Device>(comm: &Communicator<D>, job: &Job, prepared: &Prepared) -> R
 
 /// A collective operation that can be started again and again (MPI-4 section 6.13).
 ///
-/// Made by all ranks in the same order; it may be started in another order than others.
+/// All ranks make their persistent operations in the same order, but may start them in a different
+/// one.
 #[derive(Debug)]
 pub struct Persistent<D: Device> {
     comm: Communicator<D>,
     tags: OwnTags,
-    /// What is done by messages; `None` where all of it goes over a board.
+    /// The part that is done by messages; `None` if all of it goes over a board.
     prepared: Option<Arc<Prepared>>,
-    /// The track of the boards, and what is done there.
+    /// The track of the boards, and the operation that is done there.
     track: Option<(usize, Arc<Kept>)>,
     /// The request of the last start.
     last: Request,
 }
 
 impl<D: Device> Persistent<D> {
-    /// Plans an operation. Collective, and like a blocking operation the first on a communicator
-    /// may wait for the others (MPI-4 section 6.13: such calls are non-local). In the debug mode it
-    /// waits for all of them.
+    /// Plans an operation. Collective. Like a blocking operation, the first one on a communicator
+    /// may wait for the other ranks (MPI-4 section 6.13: such calls are non-local). In the debug
+    /// mode each one waits for all other ranks.
     ///
     /// # Errors
-    /// As [`run`](crate::run()) for what is wrong with the arguments;
+    /// As [`run`](crate::run()) for wrong arguments;
     /// [`InvalidArgument`](ErrorKind::InvalidArgument), in the debug mode, if ranks make different
-    /// ones; [`PeerFailed`](ErrorKind::PeerFailed).
+    /// operations; [`PeerFailed`](ErrorKind::PeerFailed).
     pub fn new(comm: &Communicator<D>, operation: &Operation<'_>) -> Result<Self> {
-        // Before the number: one that is refused here has none, so that the next has the same on
-        // all ranks.
+        // The check comes before the number: an operation that is refused here takes no number, so
+        // the next one has the same number on all ranks.
         check(comm, operation)?;
         let mut counts = Vec::new();
         let units = units::are_in(operation)
@@ -361,11 +371,11 @@ impl<D: Device> Persistent<D> {
             some.unwrap_or_else(all)
         });
         let made = Self::made(comm, plan, number, track);
-        // Without memory there is none, and the next has this number.
+        // Without memory there is no operation, and the next one gets this number.
         made.inspect_err(|_| state.unreserve())
     }
 
-    /// The same for what `plan` plans.
+    /// Makes the operation that `plan` plans.
     pub(crate) fn planned(
         comm: &Communicator<D>,
         plan: impl FnOnce(&Options, Schedule) -> Result<Plan>,
@@ -393,18 +403,18 @@ impl<D: Device> Persistent<D> {
         })
     }
 
-    /// Starts it (`MPI_Start`).
+    /// Starts the operation (`MPI_Start`).
     ///
     /// # Errors
     /// [`InvalidRequest`](ErrorKind::InvalidRequest) if the request of the last start has not been
-    /// waited for, unless the operation was over at once; [`Exhausted`](ErrorKind::Exhausted) when
-    /// there are no more request slots, or those under way could need them all
+    /// waited for, unless the operation was over at once; [`Exhausted`](ErrorKind::Exhausted) if
+    /// there are no more request slots, or if the operations under way may need all of them
     /// ([`Options::requests`](crate::Options::requests)); [`PeerFailed`](ErrorKind::PeerFailed).
     ///
     /// # Safety
     /// As [`start`], with the buffers that the operation was made with.
     pub unsafe fn start(&mut self) -> Result<Request> {
-        // A request that has been completed by a wait or test is stale now.
+        // A request that was completed by a wait or test is stale by now.
         if self.last != Request::NULL && self.comm.device().peek(self.last).is_ok() {
             return Err(self.comm.error(
                 ErrorKind::InvalidRequest,
@@ -430,7 +440,8 @@ impl<D: Device> Persistent<D> {
             let kept = || Arc::clone(kept);
             // SAFETY: from the caller.
             let request = unsafe { start_on_track(comm, (state, job), ready, track, kept) }?;
-            // What is over already may be started again, waited for or not.
+            // An operation that is over already may be started again, whether it was waited for or
+            // not.
             self.last = match request {
                 Request::DONE => Request::NULL,
                 under_way => under_way,
@@ -449,7 +460,7 @@ impl<D: Device> Persistent<D> {
     }
 }
 
-/// The rank as the hook knows it.
+/// This rank, as the hook needs to know it.
 fn who<D: Device>(comm: &Communicator<D>) -> Who {
     Who {
         group: comm.group().clone(),
@@ -467,7 +478,7 @@ fn launch<D: Device>(comm: &Communicator<D>, state: &State, job: &Job, task: Act
     state.count(Counters::Bytes, schedule.sent_bytes() as u64);
     state.count(Counters::Waits, schedule.waits() as u64);
     hand_over(comm, job, Task::Messages(task));
-    // The first messages leave now. What fails here fails the operation, too.
+    // Lets the first messages leave now. An error here also fails the operation, which reports it.
     let _ = comm.device().device_check(Check::NonBlocking);
 }
 
@@ -484,7 +495,7 @@ fn hand_over<D: Device>(comm: &Communicator<D>, job: &Job, task: Task) {
     device.wake_hook(*hook);
 }
 
-/// The hook: advances everything as far as it goes.
+/// The hook: advances every operation as far as possible.
 fn turn(shared: &Shared, under_way: &mut Vec<Task>, port: &mut dyn Port) -> Turn {
     under_way.append(&mut lock(&shared.fresh));
     let mut pauses = false;

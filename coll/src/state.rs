@@ -1,4 +1,4 @@
-//! What this crate keeps per communicator and per rank of a job.
+//! The state that this crate keeps per communicator, and per rank of a job.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -14,26 +14,27 @@ use crate::run::Started;
 use crate::schedule::{LANES, Lane, Schedule};
 use crate::start::Progress;
 
-/// First tag of this crate on the collective context; core's own collectives are below.
+/// First tag of this crate on the collective context; the collectives of core use the tags below.
 const FIRST_TAG: u32 = FIRST_FREE_TAG;
 
-/// Of one communicator.
+/// The state of one communicator.
 #[derive(Debug)]
 pub(crate) struct State {
-    /// Operations started: the same number on all ranks, because all start them in one order.
+    /// Number of operations started. It is the same on all ranks, because all start operations in
+    /// the same order.
     started: AtomicU32,
-    /// Persistent operations made.
+    /// Number of persistent operations made.
     reserved: AtomicU32,
     tags: Tags,
     counters: [AtomicU64; Counters::COUNT],
     spare: Mutex<Vec<Spare>>,
-    /// Which ranks share a node, where that makes a difference.
+    /// Which ranks share a node, if that makes a difference.
     levels: OnceLock<Option<Arc<Levels>>>,
     /// This rank's edges in the communicator's topology.
     neighbours: OnceLock<Option<Neighbours>>,
     /// Memory that the members share.
     pub(crate) direct: Direct,
-    /// What is counted here is added to these when the communicator ends.
+    /// The counters are added to these totals when the communicator ends.
     totals: Arc<Totals>,
 }
 
@@ -44,7 +45,7 @@ impl Drop for State {
     }
 }
 
-/// Memory of a blocking call, kept for the next.
+/// Memory of a blocking call, kept for the next one.
 #[derive(Debug, Default)]
 pub(crate) struct Spare {
     pub(crate) schedule: Schedule,
@@ -52,14 +53,14 @@ pub(crate) struct Spare {
     pub(crate) requests: Vec<Started>,
 }
 
-/// Of one rank of a job: shared by all communicators.
+/// The state of one rank of a job, shared by all of its communicators.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) options: Options,
     pub(crate) progress: Progress,
-    /// Shared memory of communicators that are gone.
+    /// Boards of communicators that have ended.
     pub(crate) boards: Arc<Pool>,
-    /// What was counted on communicators that are gone.
+    /// Counters of communicators that have ended.
     pub(crate) totals: Arc<Totals>,
 }
 
@@ -104,7 +105,7 @@ impl State {
         }
     }
 
-    /// Which ranks share a node; `None` where all do, or none.
+    /// Which ranks share a node; `None` if all of them do, or none.
     #[inline]
     pub(crate) fn levels<D: Device>(&self, comm: &Communicator<D>) -> Option<Arc<Levels>> {
         let levels = self.levels.get_or_init(|| {
@@ -118,14 +119,14 @@ impl State {
         levels.clone()
     }
 
-    /// This rank's edges in the communicator's topology; `None` where it has no topology.
+    /// This rank's edges in the communicator's topology; `None` if it has no topology.
     #[inline]
     pub(crate) fn neighbours<D: Device>(&self, comm: &Communicator<D>) -> Option<&Neighbours> {
         self.neighbours.get_or_init(|| comm.neighbours()).as_ref()
     }
 
     /// The number of an operation that starts now. Operations on one communicator are started one
-    /// after the other (MPI-4 section 6.14), so this needs no locked instruction.
+    /// after the other (MPI-4 section 6.14), so no atomic read-modify-write is needed.
     #[inline]
     pub(crate) fn begin(&self) -> u32 {
         let number = self.started.load(Ordering::Relaxed);
@@ -134,8 +135,8 @@ impl State {
         number
     }
 
-    /// A number for a persistent operation, whatever the order in which such operations are
-    /// started.
+    /// A number for a persistent operation. It does not depend on the order in which such
+    /// operations are started.
     pub(crate) fn reserve(&self) -> u32 {
         let number = self.reserved.load(Ordering::Relaxed);
         self.reserved
@@ -143,7 +144,7 @@ impl State {
         number
     }
 
-    /// Takes back the last number that was reserved: there is no such operation.
+    /// Takes back the last reserved number, because the operation was not made.
     pub(crate) fn unreserve(&self) {
         let number = self.reserved.load(Ordering::Relaxed);
         self.reserved
@@ -154,8 +155,9 @@ impl State {
         self.tags
     }
 
-    /// Adds to a counter. Whoever counts holds the turn on the communicator, so this is no locked
-    /// instruction; a reader elsewhere may see it late.
+    /// Adds to a counter. Only one thread at a time runs an operation on the communicator, so no
+    /// atomic read-modify-write is needed; a thread that reads the counter elsewhere may see the
+    /// new value late.
     #[inline]
     pub(crate) fn count(&self, what: Counters, more: u64) {
         let counter = &self.counters[what as usize];
@@ -170,7 +172,7 @@ impl State {
         lock(&self.spare).pop().unwrap_or_default()
     }
 
-    /// Gives memory back, unless it is large.
+    /// Returns memory for reuse, unless it is large.
     pub(crate) fn keep_spare(&self, spare: Spare) {
         if spare.scratch.len() <= SPARE_MAX {
             let mut kept = lock(&self.spare);
@@ -181,11 +183,11 @@ impl State {
     }
 }
 
-/// How the tags of a communicator's operations are made: half of them for operations in the order
-/// of starting, half for persistent ones in the order of making.
+/// How tags are assigned to a communicator's operations: half of the tags serve operations in the
+/// order in which they are started, half persistent operations in the order in which they are made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tags {
-    /// Operations of one kind whose messages can be told apart.
+    /// The number of operations of one kind whose messages can be told apart.
     distinct: u32,
 }
 
@@ -196,19 +198,20 @@ pub(crate) struct OwnTags(u32);
 impl Tags {
     fn new(tag_ub: u32) -> Self {
         let room = (tag_ub.saturating_sub(FIRST_TAG) / LANES / 2).max(1);
-        // A power of two, so that numbers that have wrapped around go on in step.
+        // A power of two, so that the sequence stays regular when the operation number wraps
+        // around.
         Self {
             distinct: 1 << room.ilog2(),
         }
     }
 
-    /// Those of the operation that was started with this number.
+    /// The tags of the operation that was started with this number.
     #[inline]
     pub(crate) fn started(self, number: u32) -> OwnTags {
         OwnTags(FIRST_TAG + number % self.distinct * LANES)
     }
 
-    /// Those of the persistent operation with this number.
+    /// The tags of the persistent operation with this number.
     pub(crate) fn reserved(self, number: u32) -> OwnTags {
         OwnTags(FIRST_TAG + (self.distinct + number % self.distinct) * LANES)
     }
@@ -222,10 +225,10 @@ impl OwnTags {
     }
 }
 
-/// Scratch memory that is kept between calls, in bytes at most.
+/// The most bytes of scratch memory that are kept between calls.
 pub(crate) const SPARE_MAX: usize = 8 << 20;
 
-/// Initialised memory, aligned as [`crate::schedule::Builder`] wants it.
+/// Initialised memory, aligned as [`crate::schedule::Builder`] requires.
 #[derive(Default)]
 pub(crate) struct Scratch(Vec<Line>);
 
@@ -236,7 +239,7 @@ struct Line([u8; 64]);
 const _: () = assert!(align_of::<Line>() == crate::schedule::ALIGN);
 
 impl Scratch {
-    /// At least `len` bytes; what is in them is of no interest.
+    /// At least `len` bytes, with unspecified contents.
     ///
     /// # Errors
     /// [`Exhausted`](ErrorKind::Exhausted) if there is no memory.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 /// Some ranks of a communicator in an order of their own, and the caller's place among them.
 ///
-/// Algorithms count in places of a team. With the team of all ranks a place is a rank; with that of
+/// Algorithms count in places of a team. In the team of all ranks a place is a rank. In the team of
 /// one node, or of one rank per node, the same algorithm is one level of a two-level form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Team {
@@ -19,13 +19,13 @@ enum Members {
 }
 
 impl Team {
-    /// All `size` ranks of a communicator, seen by `rank`.
+    /// All `size` ranks of a communicator, as seen by `rank`.
     #[must_use]
     pub fn all(rank: u32, size: u32) -> Self {
         Self::range(rank, 0, size)
     }
 
-    /// `count` ranks of a communicator from rank `first` on, seen by the one in place `rank`.
+    /// `count` ranks of a communicator from rank `first` on, as seen by the one in place `rank`.
     #[must_use]
     pub fn range(rank: u32, first: u32, count: u32) -> Self {
         Self {
@@ -34,7 +34,7 @@ impl Team {
         }
     }
 
-    /// The ranks of a communicator in `members`, seen by the one in place `rank`.
+    /// The ranks of a communicator in `members`, as seen by the one in place `rank`.
     #[must_use]
     pub fn of(rank: u32, members: impl Into<Arc<[u32]>>) -> Self {
         Self {
@@ -60,7 +60,7 @@ impl Team {
         }
     }
 
-    /// The rank in the communicator of the member in that place.
+    /// The rank, in the communicator, of the member in a place.
     ///
     /// # Panics
     /// If there is no such place (for listed members; in debug builds for a range).

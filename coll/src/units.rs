@@ -1,10 +1,10 @@
-//! Reductions of the smallest items that their operators know.
+//! Takes reductions apart into the smallest items that their operators know.
 //!
-//! Ranks may put the same values into items of different lengths: 30 arrays of 1000 on one, 30,000
-//! values on another. Vectors are cut into parts and rounds of whole items, and whether an
-//! operation goes over boards depends on the length of one. So before anything else items are taken
-//! apart, those that are nothing but smaller ones side by side: then the cuts are the same on all
-//! ranks, whatever each gives.
+//! Ranks may put the same values into items of different lengths: 30 arrays of 1000 on one rank,
+//! 30,000 values on another. Vectors are cut into parts and rounds of whole items, and whether an
+//! operation goes over boards depends on the length of one item. So before anything else, items
+//! that consist only of smaller ones side by side are taken apart. Then the cuts are the same on
+//! all ranks, whatever form each uses.
 
 use portolan_core::comm::{Communicator, InterCommunicator};
 use portolan_core::{Device, Result, TypedBuf};
@@ -30,11 +30,11 @@ pub(crate) fn are_in(operation: &Operation<'_>) -> bool {
     }
 }
 
-/// The operation with other items, in which there is [nothing](are_in) to take apart any more.
-/// `kept` is where its counts lie.
+/// The operation with smaller items, in which there is [nothing](are_in) left to take apart. `kept`
+/// holds its counts.
 ///
 /// # Errors
-/// As [`check`], of the items that the caller gave.
+/// As [`check`], for the items that the caller passed.
 pub(crate) fn of<'a, D: Device>(
     comm: &Communicator<D>,
     operation: &'a Operation<'a>,
@@ -69,8 +69,8 @@ pub(crate) fn of<'a, D: Device>(
     Ok(operation)
 }
 
-/// The same of an operation between two groups; `None` where there is nothing to take apart, or
-/// something is wrong.
+/// The same for an operation between two groups; `None` if there is nothing to take apart, or if an
+/// argument is wrong.
 pub(crate) fn between<'a, D: Device>(
     comm: &InterCommunicator<D>,
     operation: &'a InterOperation<'a>,
@@ -107,7 +107,7 @@ pub(crate) fn between<'a, D: Device>(
     Some(operation)
 }
 
-/// Operator and layout of an operation between two groups that reduces.
+/// Operator and layout, if an operation between two groups is a reduction.
 pub(crate) fn reduction_between<'a>(
     operation: &InterOperation<'a>,
 ) -> Option<(&'a Op, &'a Layout)> {
@@ -128,7 +128,7 @@ fn optional<'a>(op: &'a Op, buf: &mut Option<TypedBuf<'a>>) {
 
 fn data<'a>(op: &'a Op, buf: &mut TypedBuf<'a>) {
     let (layout, each) = op.unit(buf.layout);
-    // What overflows is a buffer that is not looked at, or has no bytes.
+    // The count can only overflow for a buffer that is not used, or has no bytes.
     (buf.layout, buf.count) = (layout, buf.count.saturating_mul(each));
 }
 

@@ -115,8 +115,8 @@ impl Turns {
 
     /// A step that was shown is over. Returns the step before which all are over, and whether to
     /// wake sleeping ranks so that they see it. They are not woken every time: a rank that waits
-    /// for room for a chunk may learn of it one step late, of the steps that all ranks have
-    /// started.
+    /// for room for a chunk may learn of it one step late, when a step that all ranks have started
+    /// already is over.
     #[inline]
     pub(in crate::direct) fn end(&self, step: u32) -> (u32, bool) {
         let before = self.done.load(Ordering::Relaxed);
