@@ -1,7 +1,7 @@
-//! Validation: everything that can be known to be wrong before any message is sent.
+//! Validation: all errors that can be found before any message is sent.
 //!
-//! The same for every form of a call. What only the other ranks know (another operation, another
-//! count) is for [`crate::compare`].
+//! The checks are the same for every form of a call. Errors that only the other ranks can know
+//! about (another operation, another count) are for [`crate::compare`].
 
 mod blocks;
 mod inter;
@@ -150,21 +150,21 @@ fn check_arguments<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>)
     }
 }
 
-/// Whether nothing is wrong with items, as with most.
+/// Whether the items are valid, in the common case that is quick to check.
 #[inline]
 fn are_right(ptr: *mut u8, count: usize, layout: &Layout) -> bool {
     fit(count, layout.size()) && !ptr.is_null() && layout.is_contiguous()
 }
 
-/// Whether so many things of so many bytes are no longer than the address space, so that sums of
-/// their parts do not overflow.
+/// Whether `count` things of `each` bytes fit in the address space, so that sums of their parts do
+/// not overflow.
 #[inline]
 fn fit(count: usize, each: usize) -> bool {
     let bytes = each.checked_mul(count);
     bytes.is_some_and(|bytes| bytes <= isize::MAX as usize)
 }
 
-/// The same for those of a reduction, which every rank gets.
+/// The same for the items of a reduction whose result every rank gets.
 #[inline]
 fn is_plain(send: Option<&TypedBuf<'_>>, recv: &TypedBuf<'_>, op: &Op) -> bool {
     let alike = |send: &TypedBuf<'_>| {
@@ -192,7 +192,7 @@ impl<D: Device> Check<'_, D> {
         self.error(ErrorKind::InvalidCount, what, remedy)
     }
 
-    /// How many sources and destinations the rank has.
+    /// The numbers of the rank's sources and destinations.
     fn neighbours(&self) -> Result<(Places, Places)> {
         let Some(Neighbours {
             sources,
@@ -226,7 +226,7 @@ impl<D: Device> Check<'_, D> {
         self.comm.check_rank(&what, root)
     }
 
-    /// The root has a buffer for all; whoever is not the root has one for its own part.
+    /// The root must have a buffer for the whole; every other rank must have one for its own part.
     fn rooted(&self, root: u32, whole: &str, has_whole: bool, has_own: bool) -> Result<()> {
         let rank = self.comm.rank();
         let what = if rank == root && !has_whole {
@@ -265,7 +265,7 @@ impl<D: Device> Check<'_, D> {
         }
     }
 
-    /// The same for items with gaps, and for those with which something is wrong.
+    /// The same for items with gaps, and for invalid ones.
     #[inline(never)]
     fn any_items(
         &self,
@@ -306,7 +306,7 @@ impl<D: Device> Check<'_, D> {
         })
     }
 
-    /// Contribution and result have one layout and one count.
+    /// Contribution and result must have the same layout and the same count.
     #[inline(always)]
     fn alike(
         &self,
@@ -332,8 +332,9 @@ impl<D: Device> Check<'_, D> {
         if std::ptr::eq(send.layout, recv.layout) {
             return Ok(());
         }
-        // One layout serves both from here on, so they have to be the same byte for byte: either
-        // they are one, or both are nothing but so many values of one primitive side by side.
+        // From here on one layout serves for both, so they have to be the same byte for byte:
+        // either they are equal, or both consist only of the same number of values of one primitive
+        // side by side.
         let plain = |layout: &Layout| {
             let primitive = layout.homogeneous().filter(|_| layout.is_contiguous());
             primitive.map(|primitive| (primitive, layout.size(), layout.extent()))
@@ -350,10 +351,10 @@ impl<D: Device> Check<'_, D> {
         ))
     }
 
-    /// As many blocks fit into memory.
+    /// `blocks` such blocks must fit in memory.
     fn all_blocks(&self, block: &TypedBuf<'_>, blocks: usize) -> Result<()> {
         let all = block.count.checked_mul(blocks);
-        // Items that lie over each other have more bytes than they reach over.
+        // Items that overlap have more bytes of data than the range they reach over.
         let fits = |&all: &usize| block.layout.span(all).is_ok() && fit(all, block.layout.size());
         match all.filter(fits) {
             Some(_) => Ok(()),
@@ -361,8 +362,8 @@ impl<D: Device> Check<'_, D> {
         }
     }
 
-    /// As many blocks as there are ranks, of the length of this rank's own one, fit into memory:
-    /// what a rank of a tree may have to pass on.
+    /// As many blocks as there are ranks, each as long as this rank's own, must fit in memory: a
+    /// rank in a tree may have to pass on that much.
     #[inline]
     fn parcel(&self, which: &str, own: Option<&TypedBuf<'_>>, uneven: bool) -> Result<()> {
         let Some(own) = own else { return Ok(()) };
@@ -381,7 +382,8 @@ impl<D: Device> Check<'_, D> {
         Err(self.wrong(&what, "use fewer items"))
     }
 
-    /// Every rank gets a block of what all contribute; `rank` of `size` is the caller.
+    /// Arguments of a reduce-scatter: every rank gets a block of what all ranks contribute. `rank`
+    /// of `size` is the caller.
     fn scattered(
         &self,
         send: Option<&TypedBuf<'_>>,

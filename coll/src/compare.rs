@@ -1,15 +1,15 @@
-//! The debug mode: ranks compare what they call before data moves.
+//! The debug mode: ranks compare their calls before data moves.
 //!
-//! Each rank sends rank 0 a stamp that says what it is doing; rank 0 judges, and tells all ranks
-//! its verdict, a text that is empty if all agree. This is a prelude in the schedule itself, in a
-//! lane of its own, so blocking and nonblocking operations are compared alike, and a rank that
-//! calls something else altogether takes part all the same: the number of the operation, which
-//! makes the tags, is the same.
+//! Each rank sends rank 0 a stamp that describes its call. Rank 0 judges the stamps, and sends all
+//! ranks its verdict, a text that is empty if all agree. This is a prelude in the schedule itself,
+//! in a lane of its own, so blocking and nonblocking operations are compared alike. A rank that
+//! calls something else altogether takes part all the same, because the number of the operation,
+//! from which the tags follow, is the same.
 //!
 //! Persistent operations have numbers of their own, so they are compared when they are made
-//! ([`agree`]), which is a call with a number like any other. So are creations of communicators
+//! ([`agree`]), in an operation with a number like any other. So are creations of communicators
 //! (`compare/creation.rs`), which send their own messages outside of schedules.
-//! `compare/between.rs` judges what the ranks of two groups call.
+//! `compare/between.rs` judges the calls of the ranks of two groups.
 
 mod between;
 mod creation;
@@ -33,14 +33,14 @@ use crate::start::start_planned;
 use crate::state;
 use crate::team::Team;
 
-/// Messages of the prelude.
+/// Lane for the messages of the prelude.
 const LANE: Lane = (LANES - 1) as Lane;
 /// Bytes of a stamp.
 const STAMP: usize = 64;
 /// Bytes of a verdict: its length and its text.
 const VERDICT: usize = 512;
 
-/// What a rank says that it is doing.
+/// A rank's description of its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     name: u8,
@@ -48,30 +48,31 @@ pub(crate) struct Stamp {
     blocks_as: BlocksAs,
     has_root: bool,
     root: u32,
-    /// Bytes that all ranks have to agree on, if there are such.
+    /// Number of bytes, if all ranks have to agree on one.
     bytes: Option<u64>,
-    /// Signature of those bytes; only of what this rank contributes or receives in one piece.
+    /// Signature of those bytes, if this rank contributes or receives them in one piece.
     signature: u32,
     reduced: Reduced,
-    /// What tells the lengths of all ranks' blocks from others, if all ranks know them; else 0. Of
-    /// a creation: what tells its arguments from others, if all ranks have to give the same.
+    /// A hash of the lengths of all ranks' blocks, if all ranks know them, otherwise 0. For a
+    /// creation, a hash of its arguments, if all ranks have to pass the same.
     blocks: u64,
-    /// The caller among two groups, if there are two.
+    /// The caller's place among two groups, if there are two.
     side: Option<Side>,
 }
 
-/// A rank among two groups, as it sees itself. Roots are ranks of both together then.
+/// A rank of one of two groups, as it describes itself. In that case roots are numbered over both
+/// groups together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Side {
     /// Whether its group comes first.
     low: bool,
-    /// Whether it is the root.
+    /// Whether this rank is the root.
     roots: bool,
-    /// Its rank in the job: the name that it has in both groups.
+    /// Its rank in the job, which identifies it in both groups.
     world_rank: u32,
 }
 
-/// In which form an operation is called: different forms do not match each other.
+/// The form in which an operation is called. Different forms do not match each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Form {
@@ -80,13 +81,13 @@ pub(crate) enum Form {
     Persistent,
 }
 
-/// How the blocks of an operation are given, where other algorithms fit for it: one length does not
-/// match several. In an allgather all ranks know all lengths, and how each gives them makes no
-/// difference.
+/// How the blocks of an operation are given, for operations in which that decides about the
+/// algorithm: calls with one length do not match calls with several. In an allgather all ranks know
+/// all lengths, and it makes no difference how each of them gives the lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum BlocksAs {
-    /// All of one length, or it makes no difference.
+    /// All of one length, or an operation in which it makes no difference.
     Equal = 0,
     /// The v forms.
     Counts,
@@ -117,7 +118,7 @@ impl BlocksAs {
         }
     }
 
-    /// What comes behind the name of an operation.
+    /// The suffix of the operation's name.
     fn suffix(self) -> &'static str {
         match self {
             Self::Equal => "",
@@ -150,14 +151,14 @@ impl Form {
 pub enum Compare {
     /// Writes the rank's stamp.
     Stamp {
-        /// Where to.
+        /// The place of the stamp.
         to: Span,
     },
     /// Judges the stamps of all ranks, at rank 0.
     Judge {
         /// The stamps.
         stamps: Span,
-        /// Where the verdict goes.
+        /// The place of the verdict.
         verdict: Span,
     },
     /// Ends the operation if the verdict says so.
@@ -167,12 +168,11 @@ pub enum Compare {
     },
 }
 
-/// Does nothing but compare what the ranks are about to do, where `options` want that. Takes a
-/// number.
+/// Only compares what the ranks are about to do, if the options ask for it. Takes a number.
 ///
 /// # Errors
-/// [`InvalidArgument`](ErrorKind::InvalidArgument) if they do not agree: the same text on all of
-/// them. [`PeerFailed`](ErrorKind::PeerFailed).
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) if the ranks do not agree, with the same text on
+/// all of them. [`PeerFailed`](ErrorKind::PeerFailed).
 pub(crate) fn agree<D: Device>(
     comm: &Communicator<D>,
     stamp: impl FnOnce() -> Stamp,
@@ -184,12 +184,11 @@ pub(crate) fn agree<D: Device>(
     unsafe { run_planned(comm, |_, old| Ok(comparison(comm, &stamp(), old))) }
 }
 
-/// Starts to do so; the request's error is what [`agree`] returns. `None` where `options` do not
-/// want it.
+/// Starts such a comparison; the request ends with the error that [`agree`] returns. `None` if the
+/// options do not ask for it.
 ///
 /// # Errors
-/// [`Exhausted`](ErrorKind::Exhausted) when there is no room for the requests of one more
-/// operation.
+/// [`Exhausted`](ErrorKind::Exhausted) if there is no room for the requests of one more operation.
 fn start_agreeing<D: Device>(
     comm: &Communicator<D>,
     stamp: impl FnOnce() -> Stamp,
@@ -201,7 +200,7 @@ fn start_agreeing<D: Device>(
     unsafe { start_planned(comm, |_, old| Ok(comparison(comm, &stamp(), old))) }.map(Some)
 }
 
-/// Nothing but a prelude.
+/// A schedule that consists of a prelude only.
 fn comparison<D: Device>(comm: &Communicator<D>, stamp: &Stamp, old: Schedule) -> Plan {
     let mut b = Builder::reusing(Team::all(comm.rank(), comm.size()), old);
     prelude(&mut b, stamp);
@@ -244,11 +243,11 @@ pub(crate) fn prelude(b: &mut Builder, stamp: &Stamp) {
 /// Takes a step of the prelude. The spans are plain bytes; `at` says where they are.
 ///
 /// # Errors
-/// [`InvalidArgument`](ErrorKind::InvalidArgument) if ranks do not agree: the same text on all of
-/// them.
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) if ranks do not agree, with the same text on all
+/// of them.
 ///
 /// # Safety
-/// The spans lie within memory that nobody else uses.
+/// The spans lie within memory that nothing else uses.
 pub(crate) unsafe fn step(
     step: Compare,
     stamp: &[u8; STAMP],
@@ -291,7 +290,7 @@ fn read_verdict(from: &[u8]) -> String {
     String::from_utf8_lossy(text).into_owned()
 }
 
-/// What is wrong, if something is: the first rank that differs from rank 0, and how.
+/// The first rank that differs from rank 0, if any, and how.
 fn judge(stamps: &[Stamp]) -> Option<String> {
     let first = stamps.first()?;
     if first.side.is_some() {
@@ -305,7 +304,7 @@ fn judge(stamps: &[Stamp]) -> Option<String> {
 }
 
 impl Stamp {
-    /// Of an operation of so many ranks.
+    /// The stamp of an operation on `ranks` ranks.
     pub(crate) fn new(operation: &Operation<'_>, ranks: u32, form: Form) -> Self {
         let (root, data) = facts(operation);
         let (op, layout) = reduction(operation).unzip();
@@ -323,7 +322,7 @@ impl Stamp {
         }
     }
 
-    /// The bytes that travel.
+    /// The stamp as it is sent.
     pub(crate) fn encode(&self) -> [u8; STAMP] {
         let mut to = [0; STAMP];
         to[0] = self.name;
@@ -372,7 +371,7 @@ impl Stamp {
         format!("{name}{}", self.blocks_as.suffix())
     }
 
-    /// What this rank and another call, in words, where that differs.
+    /// What this rank calls and what another calls, in words, if they differ.
     fn differs(&self, other: &Self) -> Option<Differing> {
         let root = || {
             let differ = self.has_root && self.root != other.root;
@@ -387,7 +386,7 @@ impl Stamp {
             .or_else(|| self.differs_in_items(other))
     }
 
-    /// What both say.
+    /// The descriptions of both stamps.
     fn both(&self, other: &Self, text: impl Fn(&Self) -> String) -> Differing {
         (text(self), text(other))
     }
@@ -431,7 +430,7 @@ impl Stamp {
     }
 }
 
-/// What two ranks call that differs, in words.
+/// How the calls of two ranks differ, in words.
 type Differing = (String, String);
 
 type Facts = (Option<u32>, Option<(u64, Signature)>);
@@ -441,13 +440,13 @@ fn of(buf: &TypedBuf<'_>) -> (u64, Signature) {
     items(buf, buf.count)
 }
 
-/// The same of another number of its items.
+/// The same for another number of its items.
 fn items(buf: &TypedBuf<'_>, count: usize) -> (u64, Signature) {
     let bytes = count * buf.layout.size();
     (bytes as u64, buf.layout.signature(bytes))
 }
 
-/// The same of one block, if all are equal.
+/// The same for one block, if all blocks are equal.
 fn many(many: &Many<'_>) -> Option<(u64, Signature)> {
     match many {
         Many::Equal(buf) => Some(of(buf)),
@@ -455,7 +454,7 @@ fn many(many: &Many<'_>) -> Option<(u64, Signature)> {
     }
 }
 
-/// Root, and the data that all ranks agree on.
+/// The root, and the data on which all ranks agree.
 fn facts(operation: &Operation<'_>) -> Facts {
     match operation {
         Operation::Barrier
@@ -493,7 +492,7 @@ fn facts(operation: &Operation<'_>) -> Facts {
     }
 }
 
-/// A number for the lengths of all ranks' blocks, where every rank knows them all; 0 where not.
+/// A hash of the lengths of all ranks' blocks, if every rank knows them all; otherwise 0.
 fn blocks(operation: &Operation<'_>, ranks: u32) -> u64 {
     match operation {
         Operation::ReduceScatter { recv, counts, .. } => mark(scattered(recv, counts)),
@@ -508,8 +507,8 @@ fn scattered(recv: &TypedBuf<'_>, counts: &[usize]) -> impl Iterator<Item = usiz
     counts.iter().map(move |count| count * size)
 }
 
-/// A number for the lengths of the gathered blocks of so many ranks: some may give one for all,
-/// others one by one.
+/// A hash of the lengths of the gathered blocks of `ranks` ranks. Some ranks may give one length
+/// for all blocks, others one for each.
 fn gathered(recv: &Many<'_>, ranks: u32) -> u64 {
     match recv {
         Many::Equal(buf) => {
@@ -527,7 +526,7 @@ fn gathered(recv: &Many<'_>, ranks: u32) -> u64 {
     }
 }
 
-/// A number for lengths: FNV-1a, a number at a time; never 0.
+/// A hash of lengths: FNV-1a over whole numbers rather than bytes; never 0.
 fn mark(lengths: impl Iterator<Item = usize>) -> u64 {
     let mix = |hash: u64, len: usize| (hash ^ len as u64).wrapping_mul(0x0100_0000_01b3);
     lengths.fold(0xcbf2_9ce4_8422_2325, mix).max(1)
@@ -646,7 +645,7 @@ mod tests {
                 layout,
             }),
         };
-        // The same lengths by other layouts are the same.
+        // The same lengths in other layouts have the same hash.
         let zero = gathered(&ints, &[4, 2]);
         assert_eq!(verdict(&zero, &gathered(&pairs, &[2, 1])), None);
         let said = verdict(&zero, &gathered(&ints, &[2, 4])).unwrap();

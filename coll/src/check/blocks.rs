@@ -11,22 +11,22 @@ use super::Check;
 use crate::args::{BlocksArg, Many};
 use crate::state;
 
-/// For whom there is one block each.
+/// The ranks, or neighbours, for which there is one block each.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Places {
     pub(super) count: usize,
-    /// What one of them is called.
+    /// The word for one of them in error messages.
     pub(super) one: &'static str,
 }
 
-/// A block, as messages to people name it: written only when there is something to say, because
-/// every call comes by.
+/// A block, as error messages name it. The text is only formatted if there is an error, because
+/// every call passes here.
 #[derive(Clone, Copy)]
 struct BlockOf<'a> {
-    /// What there is one block for each of, and which of them this is.
+    /// The word for the owner of the block, and the owner's index.
     one: &'a str,
     at: usize,
-    /// The buffer.
+    /// The word for the buffer.
     which: &'a str,
 }
 
@@ -46,7 +46,7 @@ impl<D: Device> Check<'_, D> {
         }
     }
 
-    /// Blocks that are read.
+    /// Checks blocks that are read.
     pub(super) fn many(&self, which: &str, many: &Many<'_>, places: Places) -> Result<()> {
         let Places { count: size, one } = places;
         let listed = |counts: &[usize], displacements: &[isize], layouts: usize| {
@@ -94,8 +94,8 @@ impl<D: Device> Check<'_, D> {
         }
     }
 
-    /// Blocks of so many bytes have no more together than the address space. (They may lie over
-    /// each other where they are read, or have items that do; what they are copied to has a place
+    /// The blocks together must have no more bytes than the address space. (Blocks that are read
+    /// may overlap, or have items that overlap; but memory into which they are copied needs room
     /// for each.)
     #[inline]
     fn total(&self, which: &str, blocks: impl Iterator<Item = Result<usize>>) -> Result<()> {
@@ -118,10 +118,10 @@ impl<D: Device> Check<'_, D> {
         Err(self.wrong(&what, "use displacements within the buffer"))
     }
 
-    /// Blocks that are written: none may overlap another. Blocks of layouts with gaps may be woven
-    /// into each other without sharing a byte. Of those only what is found without looking at all
-    /// bytes is an error: the same item in two blocks, or the first or last byte of one within
-    /// another. In the debug mode they are compared byte by byte.
+    /// Checks blocks that are written, of which none may overlap another. Blocks of layouts with
+    /// gaps may be interleaved without sharing a byte. For those, only overlaps that are found
+    /// without looking at all bytes are an error: the same item in two blocks, or the first or last
+    /// byte of one block inside another. In the debug mode such blocks are compared byte by byte.
     pub(super) fn target(&self, which: &str, many: &Many<'_>, places: Places) -> Result<()> {
         self.many(which, many, places)?;
         if let Many::Equal(buf) = many
@@ -134,7 +134,7 @@ impl<D: Device> Check<'_, D> {
             return Ok(());
         }
         let found = match many {
-            // No item is in two of them.
+            // No item is in two of the blocks.
             Many::Equal(_) => None,
             Many::Blocks(of) if !of.layout.is_contiguous() => pair_with_an_item_in_common(of),
             Many::Blocks(_) | Many::Layouts(_) => pair_of_overlapping(all.clone()),
@@ -155,7 +155,8 @@ impl<D: Device> Check<'_, D> {
         Err(self.wrong(&what, "give each of them a place of its own"))
     }
 
-    /// Layouts per rank are for alltoall only, lengths per rank only where all ranks have said so.
+    /// Layouts per rank are for alltoall only; lengths per rank only for calls in which all ranks
+    /// declare them.
     pub(super) fn form(&self, many: &Many<'_>, uneven: bool) -> Result<()> {
         let (what, remedy) = match many {
             Many::Equal(_) => return Ok(()),
@@ -172,7 +173,7 @@ impl<D: Device> Check<'_, D> {
         Err(self.error(ErrorKind::InvalidArgument, what, remedy))
     }
 
-    /// What a rank sends to itself is as long as what it expects.
+    /// The block that a rank sends to itself must be as long as the block that it expects.
     pub(super) fn own_block(
         &self,
         own: Option<&TypedBuf<'_>>,
@@ -216,7 +217,7 @@ impl<D: Device> Check<'_, D> {
     }
 }
 
-/// Bytes of data of a rank's block; lists and lengths have been checked.
+/// Bytes of data in a rank's block; lists and lengths have been checked.
 fn bytes_of(many: &Many<'_>, rank: u32) -> usize {
     let rank = rank as usize;
     match many {
@@ -226,23 +227,23 @@ fn bytes_of(many: &Many<'_>, rank: u32) -> usize {
     }
 }
 
-/// A block that has been checked by itself: nothing overflows.
+/// A block that has been checked on its own, so that nothing overflows.
 #[derive(Clone, Copy)]
 struct Block<'a> {
     layout: &'a Layout,
     count: usize,
-    /// Where it begins, in bytes from its buffer's address.
+    /// Offset of displacement 0 of its first item from its buffer's address, in bytes.
     first: isize,
 }
 
 impl<'a> Block<'a> {
-    /// The block in place `at`.
+    /// The block with index `at`.
     fn of(many: &Many<'a>, at: usize) -> Self {
         match many {
             Many::Equal(buf) => Self {
                 layout: buf.layout,
                 count: buf.count,
-                // All items together have been checked: nothing overflows.
+                // All items together have been checked, so nothing overflows.
                 first: (at * buf.count) as isize * buf.layout.extent(),
             },
             Many::Blocks(of) => Self {
@@ -263,8 +264,8 @@ impl<'a> Block<'a> {
         self.layout.size() * self.count
     }
 
-    /// Bytes that have data in them for sure: all of a block without gaps, else the first and the
-    /// last.
+    /// Bytes that certainly contain data: all bytes of a block without gaps, otherwise the first
+    /// and the last.
     fn certain(&self) -> [Range<isize>; 2] {
         let Range { start, end } = self.reach();
         match self.layout.is_contiguous() || end.saturating_sub(start) < 2 {
@@ -273,16 +274,16 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// The bytes between which all of it lies, relative to its buffer.
+    /// The range of bytes in which all of it lies, relative to its buffer.
     fn reach(&self) -> Range<isize> {
-        // Computed before, without overflow.
+        // This has been computed before without an overflow.
         let reach = self.layout.span(self.count).unwrap_or(0..0);
         reach.start.saturating_add(self.first)..reach.end.saturating_add(self.first)
     }
 }
 
-/// Whether each block begins behind those before it: a program's blocks do, as a rule, and then
-/// none overlap.
+/// Whether each block begins after the end of the one before. The blocks of a program usually do,
+/// and then none overlap.
 fn are_in_order<'a>(blocks: impl Iterator<Item = Block<'a>>) -> bool {
     let mut end = isize::MIN;
     let mut filled = blocks.filter(|block| block.bytes() > 0);
@@ -292,7 +293,7 @@ fn are_in_order<'a>(blocks: impl Iterator<Item = Block<'a>>) -> bool {
     })
 }
 
-/// Two blocks that overlap in bytes that have data for sure, the lower one first.
+/// Two blocks that overlap in bytes that certainly contain data, the lower index first.
 fn pair_of_overlapping<'a>(
     blocks: impl Iterator<Item = Block<'a>> + Clone,
 ) -> Option<(usize, usize)> {
@@ -301,8 +302,9 @@ fn pair_of_overlapping<'a>(
     pair_of_ranges(certain)
 }
 
-/// Two blocks of one layout that have an item in the same place, the lower one first. Places are
-/// counted in items: where those do not reach into each other, there is no other way to overlap.
+/// Two blocks of one layout that have an item in the same place, the lower index first. Places are
+/// counted in items; if the items do not reach into each other, blocks cannot overlap in any other
+/// way.
 fn pair_with_an_item_in_common(of: &BlocksArg<'_>) -> Option<(usize, usize)> {
     if of.layout.size() == 0 {
         return None;
@@ -312,7 +314,7 @@ fn pair_with_an_item_in_common(of: &BlocksArg<'_>) -> Option<(usize, usize)> {
     pair_of_ranges(blocks.map(items).zip(0..))
 }
 
-/// Two owners of ranges that overlap, the lower one first.
+/// Two owners of ranges that overlap, the lower index first.
 fn pair_of_ranges(
     ranges: impl Iterator<Item = (Range<isize>, usize)> + Clone,
 ) -> Option<(usize, usize)> {
@@ -331,8 +333,8 @@ fn pair_of_ranges(
     Some((pair[0].2.min(pair[1].2), pair[0].2.max(pair[1].2)))
 }
 
-/// Two blocks that have a byte in common, the lower one first; none if there is no memory to find
-/// out.
+/// Two blocks that have a byte in common, the lower index first; `None` also if there is no memory
+/// to find out.
 fn pair_with_a_byte_in_common(blocks: &[Block<'_>]) -> Option<(usize, usize)> {
     let two = first_that_meets_another(blocks)?;
     let meets = |&one: &usize| first_that_meets_another(&[blocks[one], blocks[two]]).is_some();
@@ -341,7 +343,7 @@ fn pair_with_a_byte_in_common(blocks: &[Block<'_>]) -> Option<(usize, usize)> {
 
 /// The first block that has a byte in common with one before it.
 fn first_that_meets_another(blocks: &[Block<'_>]) -> Option<usize> {
-    // Those without data may be anywhere.
+    // Blocks without data may be anywhere.
     let filled = || blocks.iter().filter(|block| block.bytes() > 0);
     let low = filled().map(|block| block.reach().start).min()?;
     let high = filled().map(|block| block.reach().end).max()?;
@@ -356,8 +358,8 @@ fn first_that_meets_another(blocks: &[Block<'_>]) -> Option<usize> {
         };
         let (layout, count) = (block.layout, block.count);
         let at = taken.as_mut_ptr().wrapping_offset(block.first - low);
-        // SAFETY: `taken` has the reach of every block that has data, relative to `low`, and `data`
-        // the length of this one's.
+        // SAFETY: `taken` covers the reach of every block that has data, relative to `low`, and
+        // `data` has the length of this block.
         unsafe { layout.pack_range(at, count, 0, data.as_mut_ptr(), len, MsgRep::Native) };
         let meets = data.iter().any(|&byte| byte != 0);
         data.fill(1);
@@ -367,11 +369,11 @@ fn first_that_meets_another(blocks: &[Block<'_>]) -> Option<usize> {
     })
 }
 
-/// So many bytes between the first of all blocks and the last are looked at one by one, at most:
-/// the memory is touched.
+/// The largest range of bytes, from the first of all blocks to the last, that is examined byte by
+/// byte: the check allocates and writes that much memory.
 const EXACT_MAX: usize = 256 << 20;
 
-/// So many zeros, if they are not too many and there is memory for them.
+/// `len` zeros, if that is not too many and there is memory for them.
 fn zeros(len: usize) -> Option<Vec<u8>> {
     if len > EXACT_MAX {
         return None;
@@ -398,7 +400,7 @@ mod tests {
         assert!(in_order(&[]) && in_order(&[(0, 4), (4, 2), (9, 1)]));
         assert!(in_order(&[(5, 2), (0, 0), (7, 1)]));
         assert!(!in_order(&[(0, 4), (3, 2)]) && !in_order(&[(4, 4), (0, 2)]));
-        // Behind the one before, and yet within another.
+        // After the block before it, and yet inside another.
         assert!(!in_order(&[(0, 4), (4, 4), (2, 1), (3, 1)]));
     }
 
@@ -416,7 +418,8 @@ mod tests {
                 layout,
             })
         };
-        // Columns side by side, in any order, are woven; one that is in two blocks is not.
+        // Columns side by side are interleaved, in any order; a column that is in two blocks is an
+        // overlap.
         assert_eq!(items(&narrow, &[1, 2, 1], &[3, 0, 2]), None);
         assert_eq!(items(&narrow, &[1, 2, 1], &[3, 0, 1]), Some((1, 2)));
         assert_eq!(items(&column, &[2, 0, 1], &[-1, -1, 0]), Some((0, 2)));
@@ -432,13 +435,13 @@ mod tests {
             block(&word, 1, 8),
         ];
         assert_eq!(pair(&woven), None);
-        // A word on the first or last one of a column.
+        // A word on the first or last word of a column.
         for (first, found) in [(0, (1, 2)), (32, (1, 2)), (4, (0, 2)), (36, (0, 2))] {
             let on = [woven[0], woven[1], block(&word, 1, first)];
             assert_eq!(pair(&on), Some(found), "{first}");
         }
         assert_eq!(pair(&[woven[0], woven[2], woven[0]]), Some((0, 2)));
-        // Within a gap of the one, on the middle of the other: that takes a look at the bytes.
+        // In a gap of one block and on the middle of another: only a look at the bytes finds this.
         let middle = [woven[0], woven[1], block(&word, 1, 16)];
         assert_eq!(
             (pair(&middle), pair_with_a_byte_in_common(&middle)),

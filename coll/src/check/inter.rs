@@ -98,7 +98,7 @@ pub fn check_inter<D: Device>(
 /// A check between two groups.
 struct Both<'a, D: Device> {
     check: Check<'a, D>,
-    /// Ranks of the caller's group, and its own.
+    /// Number of ranks in the caller's group, and the caller's rank there.
     local: usize,
     rank: usize,
     remote: u32,
@@ -135,7 +135,8 @@ impl<D: Device> Both<'_, D> {
         Err(self.check.error(ErrorKind::InvalidBuffer, &what, remedy))
     }
 
-    /// What a rank needs that talks to a root, and what the root needs: only what is used.
+    /// The buffers that are used: the own one for a rank that talks to a root, the whole one for
+    /// the root. Each must be there.
     fn sides<'b, W>(
         &self,
         root: Root,

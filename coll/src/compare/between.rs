@@ -1,5 +1,5 @@
-//! What the ranks of two groups call: who is the root for whom, and what has to be alike in both
-//! groups or in one.
+//! Judges the calls of the ranks of two groups: which rank is the root for which, and what has to
+//! be alike in both groups or in one.
 
 use portolan_core::Device;
 use portolan_core::comm::InterCommunicator;
@@ -12,7 +12,7 @@ use crate::inter::{InterOperation, Root};
 use crate::units::reduction_between;
 
 impl Stamp {
-    /// The same of an operation between two groups.
+    /// The stamp of an operation between two groups.
     pub(crate) fn between<D: Device>(
         comm: &InterCommunicator<D>,
         operation: &InterOperation<'_>,
@@ -29,7 +29,7 @@ impl Stamp {
         Self {
             name: operation.name() as u8,
             form,
-            // Between two groups there is one way for all of them.
+            // Between two groups, how blocks are given makes no difference.
             blocks_as: BlocksAs::Equal,
             has_root: named.is_some(),
             root: named.unwrap_or_default(),
@@ -61,14 +61,14 @@ impl Stamp {
         self.side.map_or(0, |side| side.world_rank)
     }
 
-    /// Whether somebody has to be the root.
+    /// Whether the operation has a root.
     fn needs_root(&self) -> bool {
         [Name::Bcast, Name::Gather, Name::Scatter, Name::Reduce]
             .map(|name| name as u8)
             .contains(&self.name)
     }
 
-    /// Whether the same data has to be named in both groups.
+    /// Whether both groups have to name the same data.
     fn is_of_both(&self) -> bool {
         [Name::Allreduce, Name::ReduceScatter]
             .map(|name| name as u8)
@@ -76,7 +76,7 @@ impl Stamp {
     }
 }
 
-/// The operator, which those beside a root have as well.
+/// The operator, which ranks beside a root also pass.
 fn operator<'a>(operation: &InterOperation<'a>) -> Option<&'a Op> {
     match *operation {
         InterOperation::Reduce { op, .. }
@@ -89,7 +89,7 @@ fn operator<'a>(operation: &InterOperation<'a>) -> Option<&'a Op> {
 
 type Facts = (Option<Root>, Option<(u64, Signature)>);
 
-/// Root, and the data that ranks agree on, in a group of so many ranks.
+/// The root, and the data on which ranks agree, in a group of `ranks` ranks.
 fn facts(operation: &InterOperation<'_>, ranks: usize) -> Facts {
     match operation {
         InterOperation::Barrier => (None, None),
@@ -135,7 +135,7 @@ fn facts(operation: &InterOperation<'_>, ranks: usize) -> Facts {
     }
 }
 
-/// What is wrong, if something is. Ranks have the names that they have in the job.
+/// The first difference, if any. Ranks are named by their ranks in the job.
 pub(super) fn judge(stamps: &[Stamp]) -> Option<String> {
     let first = stamps.first()?;
     let all = |differs| find(first, stamps.iter(), differs);
@@ -147,7 +147,7 @@ pub(super) fn judge(stamps: &[Stamp]) -> Option<String> {
 
 type Differs<'a> = &'a dyn Fn(&Stamp, &Stamp) -> Option<Differing>;
 
-/// The first of some ranks that differs from one, and how.
+/// The first of `others` that differs from `one`, and how.
 fn find<'a>(
     one: &Stamp,
     mut others: impl Iterator<Item = &'a Stamp>,
@@ -161,8 +161,8 @@ fn said(one: &Stamp, other: &Stamp, (ones, others): Differing) -> String {
     format!("world rank {first} calls {others}, world rank {second} calls {ones}")
 }
 
-/// The root is in one group, where the others stand beside it, and everybody in the other one names
-/// it.
+/// Checks the roots. The root is in one group, in which all other ranks stand beside it, and every
+/// rank of the other group names it.
 fn roots(stamps: &[Stamp]) -> Option<String> {
     let Some(one) = stamps.iter().find(|stamp| stamp.has_root) else {
         let first = stamps.first().filter(|stamp| stamp.needs_root())?;
@@ -190,8 +190,8 @@ fn roots(stamps: &[Stamp]) -> Option<String> {
     Some(said(one, wrong, one.both(wrong, seen)))
 }
 
-/// What the root names is what the others name; where there is none, what ranks of one group name
-/// is alike, and what both groups have to name.
+/// Checks the data. If there is a root, all ranks must name the same data as the root. Otherwise
+/// the ranks of each group must name the same data, and for some operations both groups must.
 fn data(stamps: &[Stamp]) -> Option<String> {
     if let Some(one) = stamps.iter().find(|stamp| stamp.has_root) {
         let root = stamps.get(one.root as usize)?;

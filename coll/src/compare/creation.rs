@@ -1,5 +1,6 @@
-//! Creations of communicators, which are collective, too: `core` makes them, with messages of its
-//! own that no schedule knows of, so the ranks compare what they call in a step before it.
+//! Creations of communicators, which are collective, too. `core` makes communicators with messages
+//! of its own, which are in no schedule, so the ranks compare their calls in an operation before
+//! the creation.
 
 use portolan_core::comm::{Communicator, Dimension, Graph, InterCommunicator, SplitBy};
 use portolan_core::{Device, Request, Result};
@@ -8,9 +9,9 @@ use super::reduced::Reduced;
 use super::{BlocksAs, Form, Side, Stamp, agree, mark, start_agreeing};
 use crate::state;
 
-/// How a communicator is made: what the debug mode compares of it.
+/// How a communicator is made, as far as the debug mode compares it.
 ///
-/// What ranks may give as they like (a group, a color, a key, edges) is not part of it.
+/// Arguments that may differ between ranks (a group, a color, a key, edges) are not included.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Creation<'a> {
@@ -20,7 +21,8 @@ pub enum Creation<'a> {
     Create,
     /// MPI-4 section 7.4.2, `MPI_Comm_split`.
     Split,
-    /// MPI-4 section 7.4.2, `MPI_Comm_split_type`, with what the ranks of a part have in common.
+    /// MPI-4 section 7.4.2, `MPI_Comm_split_type`, with the property that the ranks of a part
+    /// share.
     SplitBy(SplitBy),
     /// MPI-4 section 8.5.1, with the grid.
     CartCreate(&'a [Dimension]),
@@ -38,7 +40,7 @@ pub enum Creation<'a> {
     Merge,
 }
 
-/// The first number of a creation in a stamp; those of operations are below.
+/// The number of the first creation in a stamp; operations have lower numbers.
 const FIRST: u8 = 0x80;
 /// Names, in the order of the numbers.
 const TEXTS: [&str; 11] = [
@@ -73,7 +75,7 @@ impl Creation<'_> {
         FIRST + place
     }
 
-    /// A number for the arguments that all ranks have to give alike; 0 if there are none.
+    /// A hash of the arguments that all ranks have to pass alike; 0 if there are none.
     fn mark(self) -> u64 {
         match self {
             Self::SplitBy(by) => mark([by as usize].into_iter()),
@@ -117,7 +119,8 @@ pub(super) fn text(number: u8) -> Option<&'static str> {
     TEXTS.get(usize::from(place)).copied()
 }
 
-/// What is marked of the creation with this number: what a rank gives, and what is not that.
+/// What the hash of the creation with this number covers: the word for a rank's value, and the word
+/// for a different value.
 pub(super) fn marked(number: u8) -> Option<(&'static str, &'static str)> {
     text(number).map(|text| match text {
         "cart_create" | "sub of a grid" => ("its dimensions", "other dimensions"),
@@ -126,17 +129,17 @@ pub(super) fn marked(number: u8) -> Option<(&'static str, &'static str)> {
     })
 }
 
-/// What the rank is that all have to name.
+/// The word for the rank that all have to name.
 pub(super) fn root_noun(number: u8) -> &'static str {
     text(number).map_or("root", |_| "leader")
 }
 
-/// Compares what the ranks are about to do where the settings want that, before a creation over
-/// this communicator. Takes a number among its operations then.
+/// Compares what the ranks are about to do before a creation over this communicator, if the
+/// settings ask for it. In that case it takes a number among the communicator's operations.
 ///
 /// # Errors
-/// [`InvalidArgument`](portolan_core::ErrorKind::InvalidArgument) if the ranks do not agree: the
-/// same text on all of them. Those of [`check_members`](Communicator::check_members).
+/// [`InvalidArgument`](portolan_core::ErrorKind::InvalidArgument) if the ranks do not agree, with
+/// the same text on all of them. Those of [`check_members`](Communicator::check_members).
 pub fn compare_creation<D: Device>(comm: &Communicator<D>, creation: Creation<'_>) -> Result<()> {
     if !state::of_job(comm).options.compare {
         return Ok(());
@@ -145,12 +148,12 @@ pub fn compare_creation<D: Device>(comm: &Communicator<D>, creation: Creation<'_
     agree(comm, || creation.stamp(Form::Blocking, None))
 }
 
-/// Starts to compare, before a creation in the background: `None` where the settings do not want
-/// that. Takes a number among the operations of this communicator then.
+/// Starts to compare before a creation in the background; `None` if the settings do not ask for it.
+/// Otherwise it takes a number among the communicator's operations.
 ///
 /// # Errors
-/// [`Exhausted`](portolan_core::ErrorKind::Exhausted) when there are no more request slots; those
-/// of [`check_members`](Communicator::check_members). The request ends with those of
+/// [`Exhausted`](portolan_core::ErrorKind::Exhausted) if there are no more request slots; those of
+/// [`check_members`](Communicator::check_members). The request ends with those of
 /// [`compare_creation`].
 pub fn start_comparing<D: Device>(
     comm: &Communicator<D>,
@@ -163,7 +166,7 @@ pub fn start_comparing<D: Device>(
     start_agreeing(comm, || creation.stamp(Form::Nonblocking, None))
 }
 
-/// The same before a creation over both groups of an intercommunicator.
+/// Compares before a creation over both groups of an intercommunicator.
 ///
 /// # Errors
 /// As [`compare_creation`].
@@ -195,7 +198,7 @@ pub fn start_comparing_inter<D: Device>(
     start_agreeing(both, || creation.stamp(Form::Nonblocking, Some(side(comm))))
 }
 
-/// The caller among both groups.
+/// The caller's place among both groups.
 fn side<D: Device>(comm: &InterCommunicator<D>) -> Side {
     Side {
         low: comm.local_offset() == 0,

@@ -1,24 +1,24 @@
-//! What the stamp of a reduction says that others do not have: the operator, and what an item is.
+//! The part of a stamp that only reductions have: the operator, and the size of an item.
 
 use portolan_datatype::{Layout, Op};
 
 use super::{Differing, STAMP, Stamp};
 
-/// Where it lies in a stamp.
+/// Its position in a stamp.
 const OP: std::ops::Range<usize> = 24..40;
 const ITEM: std::ops::Range<usize> = 52..60;
 
-/// All zero of an operation that reduces nothing.
+/// All zero for an operation that reduces nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reduced {
-    /// Name of the operator, cut.
+    /// Name of the operator, truncated.
     op: [u8; 16],
-    /// Bytes of data of an item, and from one item to the next. Longer ones are cut.
+    /// Bytes of data of an item, and bytes from one item to the next, truncated to 32 bits.
     item: [u32; 2],
 }
 
 impl Reduced {
-    /// Of an operator and what this rank gives it, if it gives anything.
+    /// For an operator and the items that this rank passes, if it passes any.
     pub(super) fn of(op: Option<&Op>, layout: Option<&Layout>) -> Self {
         let item = |layout: &Layout| [layout.size() as u32, layout.extent() as u32];
         Self {
@@ -46,8 +46,8 @@ impl Reduced {
     }
 }
 
-/// The name of an operator, cut. Of the program's own there is not more to tell than whether it
-/// commutes: what the compiler calls functions that do the same need not be the same on all ranks.
+/// The name of an operator, truncated. For a user-defined operator the name only says whether it
+/// commutes: the compiler may name functions that do the same differently on different ranks.
 fn short_name(op: &Op) -> [u8; 16] {
     let text = match op.predefined().is_none() && !op.is_commutative() {
         true => "user, in order",
@@ -68,8 +68,8 @@ impl Stamp {
         (self.reduced.op != other.reduced.op).then(|| self.both(other, op))
     }
 
-    /// As many bytes in other items: they are cut elsewhere, or lie otherwise in the memory that
-    /// ranks share.
+    /// Ranks that pass the same bytes in items of different sizes. They would cut the vector in
+    /// different places, or lay the items out differently in shared memory.
     pub(super) fn differs_in_items(&self, other: &Self) -> Option<Differing> {
         let items = |stamp: &Self| {
             let [size, extent] = stamp.reduced.item;
