@@ -1,9 +1,9 @@
-//! Levels: which ranks share a node, and collective operations that mind it.
+//! Levels: which ranks share a node, and collective operations that take account of it.
 //!
 //! Messages within a node are cheaper than those between nodes, and all ranks of a node share one
 //! way out. The two-level forms send as little as possible between nodes: the ranks of a node work
-//! together with a *leader* of theirs, and the leaders with each other. For long messages rings and
-//! chains do the same when they go through one node after the other.
+//! with their *leader*, and the leaders work with each other. For long messages, rings and chains
+//! achieve the same if they go through one node after the other.
 
 mod moving;
 #[cfg(test)]
@@ -23,7 +23,8 @@ use crate::team::Team;
 /// Which ranks of a communicator share a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Levels {
-    /// By rank: number of its node, counted in the order of the nodes' first ranks.
+    /// Indexed by rank: the number of its node. Nodes are numbered in the order of their first
+    /// ranks.
     node_of: Box<[u32]>,
     /// The ranks of each node, in order.
     nodes: Box<[Arc<[u32]>]>,
@@ -31,7 +32,7 @@ pub struct Levels {
     leaders: Arc<[u32]>,
     /// All ranks, one node after the other.
     by_node: Arc<[u32]>,
-    /// Whether that is their order.
+    /// Whether that is also the order of the ranks.
     consecutive: bool,
 }
 
@@ -51,7 +52,7 @@ impl Levels {
         let mut members: Vec<Vec<u32>> = Vec::new();
         let mut node_of = Vec::new();
         for (rank, number) in (0..).zip(numbers) {
-            // Ranks of a node mostly follow each other, so the search begins with the last.
+            // Ranks of a node are mostly consecutive, so the search begins with the last node.
             let node = known.iter().rposition(|&other| other == number);
             let node = node.unwrap_or_else(|| {
                 known.push(number);
@@ -76,19 +77,19 @@ impl Levels {
         self.nodes.len() as u32
     }
 
-    /// Whether there are several nodes, and several ranks on some.
+    /// Whether there are several nodes, of which some have several ranks.
     #[must_use]
     pub fn are_useful(&self) -> bool {
         self.nodes.len() > 1 && self.nodes.len() < self.node_of.len()
     }
 
-    /// Whether the ranks of each node follow each other.
+    /// Whether the ranks of each node are consecutive.
     #[must_use]
     pub fn are_consecutive(&self) -> bool {
         self.consecutive
     }
 
-    /// Number of a rank's node.
+    /// The number of a rank's node.
     ///
     /// # Panics
     /// If there is no such rank.
@@ -102,7 +103,7 @@ impl Levels {
         team(rank, &self.by_node)
     }
 
-    /// The teams of a rank where the leader of `root`'s node is `root`.
+    /// A rank's teams, with `root` as the leader of its node.
     fn teams(&self, rank: u32, root: u32) -> Teams {
         let (node, home) = (self.node_of(rank), self.node_of(root));
         let leaders = if self.leaders[home as usize] == root {
@@ -124,7 +125,8 @@ impl Levels {
 }
 
 fn team(rank: u32, members: &Arc<[u32]>) -> Team {
-    // Members are in order in each node; over all nodes only if they are consecutive.
+    // The members of each node are in order, but the list of all is only if the nodes are
+    // consecutive.
     let place = members.iter().position(|&member| member == rank);
     Team::of(place.unwrap_or(0) as u32, Arc::clone(members))
 }
@@ -135,21 +137,21 @@ struct Teams {
     local: Team,
     /// The leader's place among them.
     leader: u32,
-    /// The leaders of all nodes, if it is one.
+    /// The leaders of all nodes, if this rank is one.
     across: Option<Team>,
     /// The root's place among them.
     root: u32,
 }
 
-/// The levels of the communicator that a schedule is written for; `None` if there is one only, or
-/// if operands have to keep an order that the nodes do not.
+/// The levels of the communicator for which a schedule is written; `None` if there is only one
+/// level, or if operands have to keep an order that differs from that of the nodes.
 fn levels(b: &Builder, any_order: bool) -> Option<Arc<Levels>> {
     b.levels()
         .filter(|levels| any_order || levels.are_consecutive())
         .cloned()
 }
 
-/// Ranks signal their leaders, the leaders each other, and then theirs.
+/// Ranks signal their leaders, the leaders signal each other, and then each signals its ranks.
 pub(crate) fn barrier(b: &mut Builder) {
     let Some(levels) = levels(b, true) else {
         return barrier::dissemination(b);
@@ -187,7 +189,7 @@ pub(crate) fn bcast_chain(b: &mut Builder, p: &Bcast) {
     b.within(team, |b| bcast::chain(b, &Bcast { root, ..*p }));
 }
 
-/// Each node to its leader, and the leaders to the root.
+/// Each node reduces to its leader, and the leaders to the root.
 pub(crate) fn reduce(b: &mut Builder, p: &Reduce) {
     let Some(levels) = levels(b, p.commutative) else {
         return reduce::binomial(b, p);
@@ -218,7 +220,8 @@ pub(crate) fn reduce(b: &mut Builder, p: &Reduce) {
     }
 }
 
-/// Each node to its leader, the leaders with each other, and back.
+/// Each node reduces to its leader, the leaders reduce among themselves, and each broadcasts to its
+/// node.
 pub(crate) fn allreduce(b: &mut Builder, p: &Allreduce) {
     let Some(levels) = levels(b, p.commutative) else {
         return allreduce::recursive_doubling(b, p);

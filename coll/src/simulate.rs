@@ -1,9 +1,9 @@
-//! The schedules of all ranks, run against each other without any device: tests of algorithms.
+//! Runs the schedules of all ranks against each other without any device, for tests of algorithms.
 //!
-//! What a device may do, this does in an order drawn from a seed: messages of one lane between two
-//! ranks match in the order of starting, their bytes are read as early as the send starts or as
-//! late as the sender waits, written any time before the receiver has waited, and no send completes
-//! before its receive has started. A schedule that passes under many seeds relies on nothing but
+//! This does whatever a device may do, in an order drawn from a seed. Messages of one lane between
+//! two ranks match in the order of starting. Their bytes are read as early as the send starts or as
+//! late as the sender waits, and are written at any time before the receiver's wait ends. No send
+//! completes before its receive has started. A schedule that passes under many seeds relies only on
 //! what [`crate::schedule`] promises.
 
 use std::collections::BTreeMap;
@@ -15,12 +15,12 @@ use crate::exact::{Convert, convert};
 use crate::schedule::{Base, Builder, Schedule, Span, Step};
 use crate::team::Team;
 
-/// Numbers of ranks that algorithms are tested with.
+/// Numbers of ranks with which algorithms are tested.
 pub(crate) const SIZES: [u32; 10] = [1, 2, 3, 4, 5, 7, 8, 9, 13, 16];
 
-/// Layouts and counts that moving data is tested with: nothing, one item, fewer and more than
-/// ranks, contiguous, with gaps, with an extent smaller than the data reaches, with a lower bound
-/// below 0.
+/// Layouts and counts with which data movement is tested: nothing, one item, fewer and more items
+/// than ranks, contiguous, with gaps, with an extent smaller than the reach of the data, with a
+/// lower bound below 0.
 pub(crate) fn layouts() -> Vec<(Layout, usize)> {
     let int = Layout::of::<u32>();
     let column = Layout::vector(3, 1, 4, &int).expect("a legal vector");
@@ -49,10 +49,10 @@ pub(crate) struct Simulation {
 struct Rank {
     schedule: Schedule,
     memory: [Vec<u8>; 3],
-    /// Where offset 0 is in each memory.
+    /// The position of offset 0 in each memory.
     origins: [isize; 3],
     next: usize,
-    /// Started operations that are not over.
+    /// Number of started messages that are not over.
     pending: usize,
     sent: usize,
 }
@@ -67,11 +67,11 @@ struct Channel {
 
 struct Sending {
     span: Span,
-    /// The bytes, where they were read at the start.
+    /// The bytes, if they were read at the start.
     early: Option<Vec<u8>>,
 }
 
-/// A small generator: the same numbers from the same seed.
+/// A small random number generator: the same seed gives the same numbers.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -92,7 +92,7 @@ impl Random {
 }
 
 impl Simulation {
-    /// `size` ranks that have no memory yet.
+    /// `size` ranks without memory.
     pub(crate) fn new(size: u32, seed: u64) -> Self {
         Self {
             ranks: (0..size).map(|_| Rank::default()).collect(),
@@ -105,13 +105,13 @@ impl Simulation {
         self.ranks.len() as u32
     }
 
-    /// Gives every rank room for `count` items in a memory, with bytes of its own, and returns the
-    /// offset of the first item.
+    /// Gives every rank room for `count` items in a memory, filled with bytes that differ between
+    /// ranks, and returns the offset of the first item.
     pub(crate) fn fill(&mut self, base: Base, layout: &Layout, count: usize) -> isize {
         self.fill_with(base, layout, count, |random, _, _| random.next() as u8)
     }
 
-    /// The same with the bytes of the program's choice: by rank and place in the memory.
+    /// The same with bytes that the caller chooses by rank and position in the memory.
     pub(crate) fn fill_with(
         &mut self,
         base: Base,
@@ -128,7 +128,7 @@ impl Simulation {
         -reach.start
     }
 
-    /// Gives a rank a memory with these bytes; offset 0 of its spans is number `origin` of them.
+    /// Gives a rank a memory with these bytes; offset 0 of its spans is at index `origin`.
     pub(crate) fn set_memory(&mut self, rank: u32, base: Base, bytes: Vec<u8>, origin: isize) {
         let state = &mut self.ranks[rank as usize];
         state.memory[base as usize] = bytes;
@@ -140,7 +140,7 @@ impl Simulation {
         &self.ranks[rank as usize].memory[base as usize]
     }
 
-    /// The packed data of `count` items that [`fill`](Self::fill) has made room for.
+    /// The packed data of `count` items for which [`fill`](Self::fill) has made room.
     pub(crate) fn packed(&self, rank: u32, base: Base, layout: &Layout, count: usize) -> Vec<u8> {
         let reach = layout.span(count).expect("a small reach");
         let memory = &self.ranks[rank as usize].memory[base as usize];
@@ -158,14 +158,14 @@ impl Simulation {
     /// Writes every rank's schedule.
     pub(crate) fn schedule_all(&mut self, mut write: impl FnMut(&mut Builder)) {
         let size = self.size();
-        // What only trees that have one to choose look at.
+        // Only used by trees that have a choice of radix.
         let radix = [4, 2, 3, 5, 8][self.random.below(5)];
         for (rank, state) in (0..).zip(&mut self.ranks) {
             let mut builder = Builder::new(Team::all(rank, size));
             builder.set_radix(radix);
             write(&mut builder);
             state.schedule = builder.finish();
-            // Scratch memory may have anything in it.
+            // Scratch memory may contain anything.
             let garbage = (0..state.schedule.scratch).map(|at| (at * 37 + 11) as u8);
             state.memory[Base::Scratch as usize] = garbage.collect();
             (state.next, state.pending, state.sent) = (0, 0, 0);
@@ -173,7 +173,8 @@ impl Simulation {
         self.channels.clear();
     }
 
-    /// Writes every rank's schedule by an algorithm, if it fits the problem; says whether it does.
+    /// Writes every rank's schedule by an algorithm, if it fits the problem; returns whether it
+    /// does.
     pub(crate) fn schedule_fitting<P>(
         &mut self,
         algorithm: &Algorithm<P>,
@@ -219,8 +220,8 @@ impl Simulation {
     /// Runs all schedules to their end.
     ///
     /// # Panics
-    /// If ranks wait for each other for ever, lengths differ, a send buffer is written, or a
-    /// message is left over.
+    /// If ranks wait for each other for ever, if lengths differ, if a send buffer is written, or if
+    /// a message is left over.
     pub(crate) fn run(&mut self, name: &str) {
         self.run_without(None);
         for (rank, state) in self.ranks.iter().enumerate() {
@@ -241,8 +242,8 @@ impl Simulation {
         }
     }
 
-    /// Runs the schedules, each time with another rank that does not begin, and checks that nobody
-    /// ends.
+    /// Runs the schedules several times, each time with a different rank that does not begin, and
+    /// checks that no rank ends.
     pub(crate) fn assert_synchronises(&mut self, name: &str) {
         for absent in 0..self.size() {
             for state in &mut self.ranks {
@@ -419,8 +420,8 @@ impl Rank {
             .clone()
             .expect("the schedule has an operator");
         let layout = self.schedule.layout(right.layout);
-        // SAFETY: `at` has checked both reaches; tests fill them with valid values. Spans that
-        // overlap would be a mistake that the comparison of results shows.
+        // SAFETY: `at` has checked both reaches; tests fill them with valid values. Overlapping
+        // spans would be a mistake that the comparison of results reveals.
         let done = unsafe { op.apply(layout, right.count, input, inout) };
         done.expect("the operator fits the layout");
     }

@@ -6,7 +6,7 @@ use crate::levels;
 use crate::problem::Allgather;
 use crate::schedule::Builder;
 
-/// All of them.
+/// All algorithms for this operation.
 pub const ALL: &[Algorithm<Allgather>] = &[
     Algorithm {
         name: "ring",
@@ -52,10 +52,10 @@ pub const ALL: &[Algorithm<Allgather>] = &[
     },
 ];
 
-/// Bytes of all blocks up to which few rounds are better than straight ways.
+/// Bytes of all blocks up to which few rounds are better than the shortest ways.
 const SHORT: usize = 64 << 10;
 
-/// Few rounds for short blocks, else only between neighbours.
+/// Few rounds for short blocks; for longer ones, messages only between neighbours.
 pub(crate) fn by_length(b: &mut Builder, p: &Allgather) {
     if p.blocks.len() <= SHORT {
         bruck(b, p);
@@ -117,9 +117,9 @@ fn recursive_doubling(b: &mut Builder, p: &Allgather) {
     }
 }
 
-/// Ranks 2q and 2q + 1 are pair q. First they swap their blocks; from then on each rank gets in
-/// turn from its neighbour in another pair and from the one in its own the pair of blocks that the
-/// neighbour got last.
+/// Ranks 2q and 2q + 1 are pair q. First they swap their blocks. From then on each rank receives
+/// two blocks per round, alternately from its neighbour in another pair and from its partner: the
+/// two blocks that the sender received last.
 fn neighbour_exchange(b: &mut Builder, p: &Allgather) {
     let (rank, size) = (b.rank(), b.size());
     let (pair, pairs) = (rank / 2, size / 2);
@@ -134,9 +134,10 @@ fn neighbour_exchange(b: &mut Builder, p: &Allgather) {
     b.recv(inner, p.blocks.of(inner));
     b.send(inner, p.blocks.of(rank));
     b.wait();
-    // Both blocks of a pair are one message, wherever each rank has them, so that those who give
-    // their blocks one by one understand those who do not. Where they do not lie side by side they
-    // travel in scratch memory, of which two pieces are enough: what came last is what leaves next.
+    // Both blocks of a pair are one message, wherever each rank has them, so that ranks that list
+    // their blocks one by one understand ranks that do not. Blocks that do not lie side by side
+    // travel in scratch memory. Two pieces are enough, because what arrived last is what leaves
+    // next.
     let of_pair = |pair: u32| whole(&p.blocks, 2 * pair, 2);
     let longest = (0..pairs).filter_map(|pair| of_pair(pair).err()).max();
     let parcels = [0; 2].map(|_| b.scratch(longest.unwrap_or(0)));
@@ -206,7 +207,7 @@ mod tests {
         }
     }
 
-    /// Messages and waits of every rank.
+    /// Messages and waits of each rank.
     fn cost(name: &str, size: usize) -> Option<(usize, usize)> {
         let algorithm = ALL
             .iter()

@@ -7,7 +7,7 @@ use crate::levels;
 use crate::problem::{Allreduce, Bcast, Reduce};
 use crate::schedule::Builder;
 
-/// All of them.
+/// All algorithms for this operation.
 pub const ALL: &[Algorithm<Allreduce>] = &[
     Algorithm {
         name: "recursive-doubling",
@@ -47,10 +47,10 @@ pub const ALL: &[Algorithm<Allreduce>] = &[
     },
 ];
 
-/// Bytes up to which a round of the whole vector costs less than two of its halves.
+/// Bytes up to which one round with the whole vector costs less than two with half of it.
 const SHORT: usize = 8 << 10;
 
-/// One level of a two-level form.
+/// Chooses an algorithm for one level of a two-level form.
 pub(crate) fn by_length(b: &mut Builder, p: &Allreduce) {
     if p.input.len() > SHORT && p.input.count >= b.size() as usize {
         rabenseifner(b, p);
@@ -86,7 +86,7 @@ fn reduce_bcast(b: &mut Builder, p: &Allreduce) {
     bcast::binomial(b, &Bcast { data, root });
 }
 
-/// Reduce-scatter, then allgather the other way round.
+/// A reduce-scatter, then an allgather with the same rounds in reverse order.
 fn rabenseifner(b: &mut Builder, p: &Allreduce) {
     let fold = Fold::new(b.size(), 0);
     let mut partial = Partial::new(p.input, Some(p.output), p.commutative);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     impl Allreduce {
-        /// In place the two are the very same span.
+        /// In place, contribution and result are the very same span.
         fn in_form(mut self, form: Forms) -> Self {
             if form == Forms::InPlace {
                 self.input = self.output;
@@ -205,7 +205,8 @@ mod tests {
                 );
             }
         }
-        // Two of five stand for two each: three rounds at most and the message back.
+        // Ranks 0 and 1 are folded into one, which has two rounds and the message back; the four
+        // ranks that stay take two rounds each.
         let run = written(5, "recursive-doubling", 1);
         let messages: Vec<_> = (0..5).map(|rank| run.schedule(rank).messages()).collect();
         assert_eq!(messages, [3, 1, 2, 2, 2]);

@@ -5,7 +5,7 @@ use crate::levels;
 use crate::problem::Alltoall;
 use crate::schedule::{Base, Blocks, Builder, Span};
 
-/// All of them.
+/// All algorithms for this operation.
 pub const ALL: &[Algorithm<Alltoall>] = &[
     Algorithm {
         name: "linear",
@@ -33,11 +33,11 @@ pub const ALL: &[Algorithm<Alltoall>] = &[
     },
 ];
 
-/// Peers that the linear algorithm talks to at a time: requests, and unexpected messages, stay
-/// bounded.
+/// Peers to which the linear algorithm talks at a time, so that requests and unexpected messages
+/// stay bounded.
 const PEERS: u32 = 32;
 
-/// Whether all blocks of all ranks, which a leader may have at once, fit into memory.
+/// Whether all blocks of all ranks fit in memory, because a leader may hold them all at once.
 fn leaders_have_room(p: &Alltoall, ranks: u32) -> bool {
     let all = p.recv.len().checked_mul(ranks as usize);
     all.is_some_and(|bytes| bytes <= isize::MAX as usize)
@@ -87,8 +87,8 @@ fn pairwise(b: &mut Builder, p: &Alltoall) {
     }
 }
 
-/// A block whose receiver is `d` after its sender is in place `d` of every rank that has it: it
-/// moves on by every power of two that is in `d`, from the lowest to the highest.
+/// A block whose receiver is `d` after its sender lies in place `d` of every rank that holds it. It
+/// moves on by every power of two that is set in `d`, from the lowest to the highest.
 fn bruck(b: &mut Builder, p: &Alltoall) {
     let (rank, size) = (b.rank(), b.size());
     own_block(b, p);
@@ -142,7 +142,7 @@ fn rotate(b: &mut Builder, blocks: &Blocks, place: impl Fn(u32, u32) -> Span) {
     }
 }
 
-/// The places that have a bit, in runs.
+/// The places in which a bit is set, as runs.
 fn runs(bit: u32, size: u32) -> impl Iterator<Item = std::ops::Range<u32>> {
     let starts = (bit..size).step_by(2 * bit as usize);
     starts.map(move |start| start..start.saturating_add(bit).min(size))
@@ -181,7 +181,8 @@ mod tests {
                     }
                     for layout in 0..LAYOUTS {
                         for form in [Form::Blocks, Form::Layouts] {
-                            // In place what goes to a rank is as long as what comes from it.
+                            // In place, a rank sends each other rank as much as it receives from
+                            // it.
                             let units = |from: u32, to: u32| {
                                 let mixed = (from + to + 3 * from.abs_diff(to)) as usize;
                                 let one_way = if in_place { 0 } else { from as usize };
@@ -251,7 +252,7 @@ mod tests {
         ) {
             let mut random = Random::new(seed);
             let uneven = |from: u32, to: u32| {
-                // In place what goes to a rank is as long as what comes from it.
+                // In place, a rank sends each other rank as much as it receives from it.
                 let pair = if in_place { (from.min(to), from.max(to)) } else { (from, to) };
                 units[(12 * pair.0 + pair.1) as usize]
             };

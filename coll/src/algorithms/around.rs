@@ -1,9 +1,9 @@
-//! The blocks of consecutive ranks, around, as one message.
+//! The blocks of consecutive ranks (modulo the number of ranks) as one message.
 
 use crate::schedule::{Blocks, Builder, Span};
 
-/// Sends `count` blocks from that of rank `first` on, around, as one message. Where they do not lie
-/// side by side they are packed before.
+/// Sends the blocks of `count` consecutive ranks from rank `first` on, wrapping around, as one
+/// message. Blocks that do not lie side by side are packed first.
 pub(super) fn send_around(b: &mut Builder, to: u32, blocks: &Blocks, first: u32, count: u32) {
     match whole(blocks, first, count) {
         Ok(span) => b.send(to, span),
@@ -15,8 +15,8 @@ pub(super) fn send_around(b: &mut Builder, to: u32, blocks: &Blocks, first: u32,
     }
 }
 
-/// Receives what [`send_around`] sends. The blocks are in their places after
-/// [`Incoming::unpack`], which has to come after the wait.
+/// Receives what [`send_around`] sends. The blocks are in their places after [`Incoming::unpack`],
+/// which must come after the wait.
 #[must_use]
 pub(super) fn recv_around(
     b: &mut Builder,
@@ -43,7 +43,7 @@ pub(super) fn recv_around(
     }
 }
 
-/// Blocks that are on their way.
+/// Blocks that are being received.
 pub(super) struct Incoming {
     parcel: Option<Span>,
     first: u32,
@@ -51,14 +51,14 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    /// Puts the blocks in their places, if the message did not.
+    /// Moves the blocks to their places, unless they were received there.
     pub(super) fn unpack(self, b: &mut Builder, blocks: &Blocks) {
         let Some(parcel) = self.parcel else { return };
         unpack(b, blocks, self.first, self.count, parcel);
     }
 }
 
-/// Copies the blocks to where they are one behind the other.
+/// Copies the blocks to `parcel`, one after another.
 pub(super) fn pack(b: &mut Builder, blocks: &Blocks, first: u32, count: u32, parcel: Span) {
     let mut at = 0;
     for piece in pieces(blocks, first, count) {
@@ -67,7 +67,7 @@ pub(super) fn pack(b: &mut Builder, blocks: &Blocks, first: u32, count: u32, par
     }
 }
 
-/// The way back.
+/// Copies the blocks from `parcel` to their places.
 pub(super) fn unpack(b: &mut Builder, blocks: &Blocks, first: u32, count: u32, parcel: Span) {
     let mut at = 0;
     for piece in pieces(blocks, first, count) {
@@ -76,7 +76,7 @@ pub(super) fn unpack(b: &mut Builder, blocks: &Blocks, first: u32, count: u32, p
     }
 }
 
-/// The blocks as one span, if they are; otherwise their bytes.
+/// The blocks as one span if they lie side by side; otherwise the number of their bytes.
 pub(super) fn whole(blocks: &Blocks, first: u32, count: u32) -> Result<Span, usize> {
     let mut pieces = pieces(blocks, first, count);
     let one = pieces
@@ -88,8 +88,8 @@ pub(super) fn whole(blocks: &Blocks, first: u32, count: u32) -> Result<Span, usi
     }
 }
 
-/// The blocks in as few spans as there may be, empty ones left out. How many there are is this
-/// rank's affair: others may have their blocks elsewhere.
+/// The blocks in as few spans as possible, without empty ones. The number of spans may differ
+/// between ranks, which may have their blocks in different places.
 fn pieces(blocks: &Blocks, first: u32, count: u32) -> impl Iterator<Item = Span> {
     let before_end = count.min(blocks.ranks() - first);
     let runs = [(first, before_end), (0, count - before_end)];
@@ -138,7 +138,7 @@ mod tests {
         let listed = Blocks::Listed(vec![expected[0], empty, expected[1]]);
         let got: Vec<_> = pieces(&listed, 2, 3).collect();
         assert_eq!(got, [expected[1], expected[0]]);
-        // Side by side, although each is given by itself.
+        // Side by side, although each block is listed separately.
         let listed = Blocks::Listed((0..5).map(|rank| blocks.of(rank)).collect());
         let got: Vec<_> = pieces(&listed, 1, 3).collect();
         assert_eq!(got, [Span::bytes(Base::Recv, 10, 30)]);

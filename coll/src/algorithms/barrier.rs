@@ -5,7 +5,7 @@ use crate::levels;
 use crate::problem::Barrier;
 use crate::schedule::Builder;
 
-/// All of them.
+/// All algorithms for this operation.
 pub const ALL: &[Algorithm<Barrier>] = &[
     Algorithm {
         name: "dissemination",
@@ -43,7 +43,7 @@ fn linear(b: &mut Builder) {
     release(b);
 }
 
-/// Rank 0 hears from all.
+/// Rank 0 receives a signal from all ranks.
 pub(crate) fn arrive(b: &mut Builder) {
     if b.rank() == 0 {
         (1..b.size()).for_each(|rank| b.await_signal(rank));
@@ -53,7 +53,8 @@ pub(crate) fn arrive(b: &mut Builder) {
     }
 }
 
-/// Rank 0 tells all. Follows [`arrive`], whose signal is waited for together with the answer.
+/// Rank 0 signals all ranks. Follows [`arrive`], whose signal is waited for together with the
+/// answer.
 pub(crate) fn release(b: &mut Builder) {
     if b.rank() == 0 {
         (1..b.size()).for_each(|rank| b.signal(rank));

@@ -9,7 +9,7 @@ use crate::levels;
 use crate::problem::Bcast;
 use crate::schedule::{Builder, Span, part as part_of};
 
-/// All of them.
+/// All algorithms for this operation.
 pub const ALL: &[Algorithm<Bcast>] = &[
     Algorithm {
         name: "binomial",
@@ -79,10 +79,10 @@ fn linear(b: &mut Builder, p: &Bcast) {
     b.wait();
 }
 
-/// Writes an algorithm that sends the data in parts. Ranks may give one stream of data by different
-/// layouts (MPI-4 section 6.4: only the type signatures have to be equal), so parts are cut between
-/// the primitives that it consists of, not between items. A layout with gaps is packed at the root,
-/// and unpacked elsewhere.
+/// Writes an algorithm that sends the data in parts. Ranks may describe one stream of data by
+/// different layouts (MPI-4 section 6.4: only the type signatures have to be equal). So parts are
+/// cut between the primitives of the stream, not between items. A layout with gaps is packed at the
+/// root, and unpacked elsewhere.
 fn in_stream(b: &mut Builder, p: &Bcast, write: impl FnOnce(&mut Builder, &Bcast)) {
     let layout = b.layout_of(p.data).clone();
     let flat = layout.is_contiguous();
@@ -125,7 +125,7 @@ pub(crate) fn chain(b: &mut Builder, p: &Bcast) {
     let previous = (place > 0).then(|| before(b.rank(), 1, size));
     let next = (place + 1 < size).then(|| after(b.rank(), 1, size));
     let bytes = b.segment_of(p.data.len());
-    // While one segment goes on, the next one comes.
+    // A rank forwards one segment while it receives the next.
     let mut ready = None;
     for index in 0.. {
         let segment = segment(p.data, bytes, index);
@@ -143,7 +143,7 @@ pub(crate) fn chain(b: &mut Builder, p: &Bcast) {
     }
 }
 
-/// Parts are numbered by place after the root, as the tree of the scatter is.
+/// Parts are numbered by place after the root, like the places in the tree of the scatter.
 fn scatter_allgather(b: &mut Builder, p: &Bcast) {
     let (size, root) = (b.size(), p.root);
     let place = before(b.rank(), root, size);
@@ -153,7 +153,7 @@ fn scatter_allgather(b: &mut Builder, p: &Bcast) {
         let (start, end) = (range(first).start, range(end.min(size) - 1).end);
         p.data.items(start, end - start)
     };
-    // Down the tree each rank gets the parts of all ranks below it.
+    // Down the tree, each rank gets the parts of all ranks below it.
     let tree = Binomial::new(b.rank(), size, root);
     let below = |place: u32| {
         if place == 0 {
@@ -171,8 +171,8 @@ fn scatter_allgather(b: &mut Builder, p: &Bcast) {
         b.send(child, parts(place, place.saturating_add(below(place))));
     }
     b.wait();
-    // Around the ring each rank hands on what it got last. What it has from the tree is only sent
-    // again where the neighbour lacks it.
+    // Around the ring, each rank forwards the part that it received last. A part that it received
+    // down the tree is only sent if the neighbour does not have it.
     let (left, right) = (before(b.rank(), 1, size), after(b.rank(), 1, size));
     let end = |place: u32| place.saturating_add(below(place)).min(size);
     for round in 0..size - 1 {

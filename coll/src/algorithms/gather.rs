@@ -7,7 +7,7 @@ use crate::levels;
 use crate::problem::Gather;
 use crate::schedule::Builder;
 
-/// All of them.
+/// All algorithms for this operation.
 pub const ALL: &[Algorithm<Gather>] = &[
     Algorithm {
         name: "linear",
@@ -35,11 +35,11 @@ pub const ALL: &[Algorithm<Gather>] = &[
     },
 ];
 
-/// Bytes of a block, and ranks, from which on the tree is no better.
+/// The length of a block in bytes, and the number of ranks, from which on the tree is no better.
 const SHORT: usize = 2 << 10;
 const FEW: u32 = 4;
 
-/// The tree for short blocks of many ranks, else straight to the root.
+/// The tree for short blocks of many ranks; otherwise straight to the root.
 pub(crate) fn by_length(b: &mut Builder, p: &Gather) {
     match p.each {
         Some(each) if each <= SHORT && b.size() > FEW => tree(b, p, 2),
@@ -59,7 +59,7 @@ pub(crate) fn linear(b: &mut Builder, p: &Gather) {
     b.wait();
 }
 
-/// What is below a rank in the tree are the blocks of the ranks that follow it, around.
+/// The blocks below a rank in the tree are those of the ranks that follow it, wrapping around.
 fn tree(b: &mut Builder, p: &Gather, radix: u32) {
     let (rank, size, root) = (b.rank(), b.size(), p.root);
     let tree = Knomial::new(rank, size, root, radix);

@@ -1,20 +1,20 @@
-//! Trees of any radix: each level of a rank's children has up to radix - 1 of them, so there are
-//! fewer rounds than in a binomial tree, which is the one of radix 2, and more messages in each.
+//! Trees of any radix. On each level a rank has up to radix - 1 children. So there are fewer rounds
+//! than in a binomial tree, which has radix 2, and more messages in each.
 
-/// Name of the algorithms whose radix a rule may say.
+/// Name of the algorithms whose radix a rule may set.
 pub(crate) const NAME: &str = "knomial";
 
-/// The radix, unless a rule says another.
+/// The radix, unless a rule sets another.
 pub(crate) const RADIX: u32 = 4;
 
-/// Largest radix that a rule may say.
+/// Largest radix that a rule may set.
 pub(crate) const MOST: u32 = 1 << 16;
 
 /// A rank's place in a tree: for broadcasts downwards, for reductions upwards.
 ///
-/// Places count from the root, around. Written with the radix as base, the parent's place is a
-/// place without its lowest digit that is not 0; so what is below a place are places that follow
-/// it.
+/// Places count from the root, wrapping around. With places written in base radix, a place's parent
+/// is the place with its lowest nonzero digit set to 0. So the places below a place are those that
+/// follow it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Knomial {
     place: u64,
@@ -41,7 +41,7 @@ impl Knomial {
         (self.place != 0).then(|| self.rank_at(self.place - self.place % (weight * self.radix)))
     }
 
-    /// The ranks below, level by level, those with the most ranks below them first.
+    /// The ranks directly below, level by level; those with the most ranks below them come first.
     pub(super) fn children(&self) -> impl Iterator<Item = u32> + use<> {
         let tree = *self;
         let levels: Vec<u64> = self.levels().collect();
@@ -49,14 +49,14 @@ impl Knomial {
         levels.into_iter().rev().flat_map(children)
     }
 
-    /// Places between two children of a level, the lowest level first.
+    /// Distance between two children on a level, from the lowest level up.
     pub(super) fn levels(&self) -> impl Iterator<Item = u64> + use<> {
         let (end, radix) = (self.weight().min(self.size), self.radix);
         std::iter::successors(Some(1), move |weight| Some(weight * radix))
             .take_while(move |&weight| weight < end)
     }
 
-    /// The children of a level: each covers the ranks that follow those of the one before.
+    /// The children on a level: each covers the ranks that follow those covered by the one before.
     pub(super) fn children_at(&self, weight: u64) -> impl Iterator<Item = u32> + use<> {
         let tree = *self;
         (1..self.radix)
@@ -65,12 +65,13 @@ impl Knomial {
             .map(move |place| tree.rank_at(place))
     }
 
-    /// How many ranks are below, this one included. They follow it, around.
+    /// The number of ranks in the subtree, including this one. They follow this rank, wrapping
+    /// around.
     pub(super) fn below(&self) -> u32 {
         self.weight().min(self.size - self.place) as u32
     }
 
-    /// The weight of the lowest digit that is not 0; of the root one that nobody has.
+    /// The weight of the lowest nonzero digit; for the root, a weight above those of all places.
     fn weight(&self) -> u64 {
         let reaches = |weight: u64| match self.place {
             0 => weight >= self.size,

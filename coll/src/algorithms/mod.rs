@@ -1,6 +1,6 @@
-//! The algorithms: how the schedule of one rank is written, one file per operation.
+//! The algorithms: each writes the schedule of one rank; one file per operation.
 //!
-//! Each file ends in its `ALL`, the list that selection chooses from.
+//! Each file begins with its `ALL`, the list from which an algorithm is selected.
 
 pub(crate) mod allgather;
 pub(crate) mod allreduce;
@@ -29,12 +29,12 @@ use crate::schedule::Builder;
 /// What is known about an operation when its algorithm is chosen.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask {
-    /// Ranks that take part.
+    /// Number of ranks that take part.
     pub ranks: u32,
-    /// Bytes of data: of the whole message where there is one (broadcast, reductions), of one block
-    /// where there is one per rank (gather, scatter, allgather, alltoall, reduce-scatter).
+    /// Bytes of data: of the whole message if there is one (broadcast, reductions), of one block if
+    /// there is one per rank (gather, scatter, allgather, alltoall, reduce-scatter).
     pub bytes: usize,
-    /// Items of that.
+    /// Items in that data.
     pub items: usize,
 }
 
@@ -42,9 +42,10 @@ pub struct Ask {
 pub struct Algorithm<P> {
     /// Its name, in tables and settings.
     pub name: &'static str,
-    /// What it does and when it is good, in one line for people.
+    /// What it does and when it is good, in one line for users.
     pub summary: &'static str,
-    /// Whether it can do it at all. All ranks must come to the same answer.
+    /// Whether the algorithm can perform the operation at all. All ranks must come to the same
+    /// answer.
     pub fits: fn(&P, &Ask) -> bool,
     /// Writes the schedule.
     pub build: fn(&mut Builder, &P),
@@ -56,7 +57,7 @@ impl<P> std::fmt::Debug for Algorithm<P> {
     }
 }
 
-/// Names of an operation's algorithms, as tables and settings know them.
+/// Names of an operation's algorithms, as used in tables and settings.
 #[must_use]
 pub fn names(operation: Name) -> Vec<&'static str> {
     described(operation)
@@ -65,7 +66,7 @@ pub fn names(operation: Name) -> Vec<&'static str> {
         .collect()
 }
 
-/// Whether a rule may say the radix of an algorithm.
+/// Whether a rule may set the radix of an algorithm.
 #[must_use]
 pub fn has_radix(algorithm: &str) -> bool {
     algorithm == knomial::NAME
@@ -94,12 +95,12 @@ pub fn described(operation: Name) -> Vec<(&'static str, &'static str)> {
     }
 }
 
-/// The place `distance` after `rank`, around.
+/// The place `distance` after `rank`, modulo `size`.
 pub(crate) fn after(rank: u32, distance: u32, size: u32) -> u32 {
     ((u64::from(rank) + u64::from(distance)) % u64::from(size)) as u32
 }
 
-/// The place `distance` before `rank`, around.
+/// The place `distance` before `rank`, modulo `size`.
 pub(crate) fn before(rank: u32, distance: u32, size: u32) -> u32 {
     after(rank, size - distance % size, size)
 }

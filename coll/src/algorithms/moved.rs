@@ -1,5 +1,5 @@
-//! Tests of algorithms that move a block per rank: what every rank gives and expects, for each
-//! operation once.
+//! Tests of algorithms that move a block per rank. For each operation this says once what every
+//! rank gives and expects.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use crate::problem::{Allgather, Alltoall, Gather, Scatter};
 use crate::schedule::Builder;
 use crate::simulate::{Random, Simulation};
 
-/// The ranks of one operation: how blocks are given, and who shares a node.
+/// The ranks of one operation: how blocks are given, and which ranks share a node.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub(crate) form: Form,
     pub(crate) layout: usize,
-    /// Of each rank's block.
+    /// The length of each rank's block, in units.
     pub(crate) units: Vec<usize>,
     pub(crate) levels: Option<Arc<Levels>>,
-    /// Every other rank gives equal blocks one by one.
+    /// Whether every other rank lists equal blocks one by one.
     pub(crate) mixed: bool,
 }
 
@@ -52,7 +52,7 @@ impl Shape {
         Buffer::new(self.form, &self.units, self.layout, random)
     }
 
-    /// The same at a rank.
+    /// All blocks, as given at a rank.
     fn all_at(&self, rank: u32, random: &mut Random) -> Buffer {
         let form = match self.mixed && rank % 2 == 1 {
             true => Form::Blocks,
@@ -192,7 +192,7 @@ pub(crate) fn allgathered(
     })
 }
 
-/// Runs an all-to-all with `units(from, to)` in each message; those of the shape are not looked at.
+/// Runs an all-to-all with `units(from, to)` in each message; the shape's own `units` are not used.
 pub(crate) fn exchanged(
     algorithm: &Algorithm<Alltoall>,
     in_place: bool,
@@ -244,7 +244,7 @@ pub(crate) fn exchanged(
     })
 }
 
-/// How blocks may be given to `size` ranks: equal ones, and uneven ones with zeros.
+/// The ways in which blocks may be given to `size` ranks: equal blocks, and uneven ones with zeros.
 pub(crate) fn shapes(size: u32, random: &mut Random) -> Vec<Shape> {
     let equal = |(at, units)| Shape::new(Form::Equal, at % LAYOUTS, vec![units; size as usize]);
     let mut all: Vec<_> = [0, 1, 5, 2, 3, 3]

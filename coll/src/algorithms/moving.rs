@@ -1,6 +1,6 @@
-//! Tests of algorithms that move data: every form of a call is lowered as a program's would be, the
-//! schedules of all ranks run against each other, and afterwards every byte of every rank's receive
-//! buffer is what it should be, gaps included.
+//! Tests of algorithms that move data. Every form of a call is lowered as a program's would be, and
+//! the schedules of all ranks run against each other. Afterwards every byte of every rank's receive
+//! buffer is compared with its expected value, gaps included.
 
 use std::ops::Range;
 
@@ -13,13 +13,13 @@ use crate::lower::{Lowered, Problem};
 use crate::schedule::{Base, Builder};
 use crate::simulate::{Random, Simulation};
 
-/// Blocks are so many bytes or a multiple, which all layouts here can hold.
+/// Blocks have this many bytes or a multiple, which every layout here can describe.
 pub(crate) const UNIT: usize = 24;
 
 /// Number of [`layouts`].
 pub(crate) const LAYOUTS: usize = 6;
 
-/// Layouts of which a number of items is [`UNIT`] bytes: without gaps, with gaps, with a lower
+/// Layouts for which some number of items is [`UNIT`] bytes: without gaps, with gaps, with a lower
 /// bound below 0, plain bytes, with a negative extent, with a lower bound above 0.
 pub(crate) fn layouts() -> [Layout; LAYOUTS] {
     let int = Layout::of::<u32>();
@@ -32,7 +32,7 @@ pub(crate) fn layouts() -> [Layout; LAYOUTS] {
     [int, column, below, Layout::byte(), backwards, above]
 }
 
-/// In which form blocks are given.
+/// The form in which blocks are given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Equal,
@@ -50,8 +50,8 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// Blocks of so many units each, in the order of the ranks or in any other, side by side or
-    /// with gaps.
+    /// Blocks of `units` units each, in the order of the ranks or in another, side by side or with
+    /// gaps.
     pub(crate) fn new(form: Form, units: &[usize], layout: usize, random: &mut Random) -> Self {
         let of = |rank: usize| match form {
             Form::Layouts => layouts()[(layout + rank) % LAYOUTS].clone(),
@@ -144,7 +144,7 @@ impl Buffer {
         start..reaches.iter().map(|r| r.1).max().unwrap_or(0)
     }
 
-    /// Where offset 0 is in a memory that just holds the blocks.
+    /// The position of offset 0 in a memory that just holds the blocks.
     fn origin(&self) -> isize {
         -self.reach().start
     }
@@ -168,7 +168,7 @@ impl Buffer {
     }
 }
 
-/// What `from` sends to `to`: so many units.
+/// The data of `units` units that `from` sends to `to`.
 pub(crate) fn data(from: u32, to: u32, units: usize) -> Vec<u8> {
     let byte = |at: usize| (from as usize * 131 + to as usize * 37 + at * 7 + (at >> 8) * 13) as u8;
     (0..units * UNIT).map(byte).collect()
@@ -179,16 +179,16 @@ pub(crate) fn data(from: u32, to: u32, units: usize) -> Vec<u8> {
 pub(crate) struct Side {
     pub(crate) send: Option<Buffer>,
     pub(crate) recv: Option<Buffer>,
-    /// What is in the blocks of the send buffer: sender, receiver, units.
+    /// The contents of the blocks of the send buffer: sender, receiver, units.
     pub(crate) sent: Vec<(u32, u32, usize)>,
-    /// What is in blocks of the receive buffer from the beginning (in place).
+    /// The initial contents of blocks of the receive buffer (in place).
     pub(crate) kept: Vec<(usize, (u32, u32, usize))>,
-    /// What the blocks of the receive buffer have afterwards.
+    /// The expected contents of the blocks of the receive buffer.
     pub(crate) expected: Vec<(usize, (u32, u32, usize))>,
 }
 
-/// Runs what `lowering` makes of an operation by an algorithm, and compares all memory; `None` if
-/// that does not fit.
+/// Runs an algorithm for the problem that `lowering` makes of an operation, and compares all
+/// memory; `None` if the algorithm does not fit.
 pub(crate) fn run_lowered<'s, P>(
     algorithm: &Algorithm<P>,
     sides: &'s [Side],
@@ -216,8 +216,8 @@ pub(crate) fn run_lowered<'s, P>(
     all
 }
 
-/// The same for schedules that are written in any way; `None` if a rank says that there is nothing
-/// to run.
+/// The same for schedules that are written in some other way; `None` if a rank says that there is
+/// nothing to run.
 pub(crate) fn exchange<'s>(
     name: &str,
     sides: &'s [Side],
@@ -251,7 +251,7 @@ pub(crate) fn exchange<'s>(
         expected.push(after);
     }
     let mut there = true;
-    // As in the debug mode, or not.
+    // With empty messages as in the debug mode, or without.
     let keep_empty = seed.is_multiple_of(2);
     all.schedule_all(|b| {
         if keep_empty {

@@ -4,7 +4,7 @@ use super::Algorithm;
 use crate::problem::Neighbour;
 use crate::schedule::Builder;
 
-/// All of them.
+/// All algorithms for this operation.
 pub const ALL: &[Algorithm<Neighbour>] = &[Algorithm {
     name: "direct",
     summary: "straight from every source to every destination, all at once",

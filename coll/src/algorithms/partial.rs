@@ -1,4 +1,4 @@
-//! What reductions are made of: a partial result that grows, and ranks folded to a power of two.
+//! Building blocks of reductions: a partial result that grows, and ranks folded to a power of two.
 
 use std::ops::Range;
 
@@ -6,23 +6,23 @@ use crate::schedule::{Builder, Span, part};
 
 /// The operands that a rank has combined so far.
 ///
-/// Combining writes over the operand that comes after in the order of the ranks, so the partial
-/// result moves between two places; where the operator commutes it stays in the first that may be
-/// written. The caller's contribution is not written, unless it is where the result goes.
+/// Combining overwrites the operand that comes later in the order of the ranks, so the partial
+/// result moves between two places. If the operator commutes, it stays in the first place that may
+/// be written. The caller's contribution is not overwritten, unless it is where the result goes.
 ///
-/// Operations on a part of the items leave the others behind: parts only get smaller.
+/// Operations on a part of the items abandon the other items: parts only get smaller.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Partial {
     at: Span,
     /// Whether `at` may be written.
     own: bool,
-    /// Memory that the next operand may be received into.
+    /// Memory into which the next operand may be received.
     free: Option<Span>,
     commutative: bool,
 }
 
 impl Partial {
-    /// The caller's contribution alone. `output` may be written at any time.
+    /// Begins with the caller's contribution alone. `output` may be written at any time.
     pub(super) fn new(input: Span, output: Option<Span>, commutative: bool) -> Self {
         Self {
             at: input,
@@ -32,30 +32,30 @@ impl Partial {
         }
     }
 
-    /// Where it lies.
+    /// The span of the partial result.
     pub(super) fn at(&self) -> Span {
         self.at
     }
 
-    /// Some of its items.
+    /// The span of some of its items.
     pub(super) fn items(&self, range: &Range<usize>) -> Span {
         self.at.items(range.start, range.len())
     }
 
-    /// All of its items.
+    /// The range of all of its items.
     pub(super) fn all(&self) -> Range<usize> {
         0..self.at.count
     }
 
-    /// Where an operand for some of the items may be received.
+    /// Memory into which an operand for some of the items may be received.
     pub(super) fn room(&mut self, b: &mut Builder, range: &Range<usize>) -> Span {
         let room = self.free.unwrap_or_else(|| fresh(b, self.at, range));
         self.free = Some(room);
         room.items(range.start, range.len())
     }
 
-    /// Combines with the operand that has come into [`room`](Self::room), which comes `after` this
-    /// one in the order of the ranks, or before.
+    /// Combines with the operand received into [`room`](Self::room). It comes directly after this
+    /// one in the order of the ranks if `after` is set, otherwise directly before it.
     pub(super) fn add(&mut self, b: &mut Builder, after: bool, range: &Range<usize>) {
         let Some(room) = self.free else {
             debug_assert!(false, "nothing was received");
@@ -78,8 +78,8 @@ impl Partial {
         self.own = true;
     }
 
-    /// Receives an operand from a rank, which stands for ranks that come directly after or before
-    /// those combined so far, and combines.
+    /// Receives an operand from a rank and combines it. The operand stands for ranks that come
+    /// directly after, or before, those combined so far.
     pub(super) fn receive(&mut self, b: &mut Builder, from: u32, after: bool) {
         let all = self.all();
         let room = self.room(b, &all);
@@ -88,9 +88,8 @@ impl Partial {
         self.add(b, after, &all);
     }
 
-    /// The same for several ranks at once, each of which stands for those that come directly after
-    /// those of the one before. `rooms` is memory for operands that is free, from one call to the
-    /// next.
+    /// The same for several ranks at once, each of which stands for ranks that come directly after
+    /// those of the one before. `rooms` keeps free memory for operands from one call to the next.
     pub(super) fn receive_all(&mut self, b: &mut Builder, from: &[u32], rooms: &mut Vec<Span>) {
         let all = self.all();
         rooms.extend(self.free.take());
@@ -108,7 +107,8 @@ impl Partial {
         }
     }
 
-    /// Exchanges with a rank: gives one part of the items away, keeps another and combines it.
+    /// Exchanges with a rank: sends one part of the items, keeps another, and combines that with
+    /// the part received.
     pub(super) fn exchange(
         &mut self,
         b: &mut Builder,
@@ -124,7 +124,7 @@ impl Partial {
     }
 }
 
-/// Scratch memory for some of the items of a span, addressed as if it had room for all.
+/// Scratch memory for some of the items of a span, addressed as if it had room for all of them.
 pub(super) fn fresh(b: &mut Builder, like: Span, range: &Range<usize>) -> Span {
     let some = b.scratch_like(like, range.len());
     Span {
@@ -134,25 +134,25 @@ pub(super) fn fresh(b: &mut Builder, like: Span, range: &Range<usize>) -> Span {
     }
 }
 
-/// Ranks folded to a power of two: as many pairs of neighbours at the beginning as it takes become
-/// one each.
+/// Ranks folded to a power of two: at the beginning, as many pairs of neighbours as necessary
+/// become one rank each.
 ///
-/// Neighbours, so that operands stay in the order of the ranks.
+/// The pairs are neighbours so that operands stay in the order of the ranks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fold {
     pairs: u32,
-    /// Ranks that stay: a power of two. They are numbered by places.
+    /// Number of ranks that stay, a power of two. They are numbered by places.
     pub(super) size: u32,
-    /// Stays whichever pair it is in. Of other pairs the first stays.
+    /// This rank stays whichever pair it is in. In other pairs the first rank stays.
     keep: u32,
 }
 
-/// What a rank of a [`Fold`] is.
+/// The role of a rank in a [`Fold`].
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Role {
-    /// It stays, in a place, perhaps for another rank too.
+    /// It stays, in a place, and may also stand for another rank.
     Stays { place: u32, other: Option<u32> },
-    /// Another stays for it.
+    /// Another rank stays and stands for it.
     Leaves { other: u32 },
 }
 
@@ -200,20 +200,20 @@ impl Fold {
         }
     }
 
-    /// The ranks for which those in some places stand.
+    /// The ranks that the ranks in these places stand for.
     pub(super) fn ranks(&self, places: Range<u32>) -> Range<u32> {
         let first = |place: u32| place + place.min(self.pairs);
         first(places.start)..first(places.end)
     }
 
-    /// Rounds of doubling.
+    /// Number of doubling rounds.
     pub(super) fn rounds(&self) -> u32 {
         self.size.ilog2()
     }
 
-    /// The items that the rank in a place has left when a vector of `count` items was halved
-    /// `rounds` times, first with the neighbour, then at twice the distance each time: partners are
-    /// neighbours of groups, so that operands stay in order.
+    /// The items that the rank in a place keeps when a vector of `count` items is halved `rounds`
+    /// times, first with the neighbour, then at twice the distance each time. Partners belong to
+    /// neighbouring groups, so operands stay in order.
     pub(super) fn share(&self, place: u32, rounds: u32, count: usize) -> Range<usize> {
         let (mut low, mut width) = (0, self.size);
         for round in 0..rounds {
@@ -225,8 +225,8 @@ impl Fold {
         part(count, low as usize, parts).start..part(count, end, parts).end
     }
 
-    /// The operand of the rank that leaves is combined into that of the one that stays. Returns the
-    /// place of who stays.
+    /// Combines the operand of the rank that leaves into that of the rank that stays. Returns this
+    /// rank's place, if it stays.
     pub(super) fn enter(&self, b: &mut Builder, partial: &mut Partial) -> Option<u32> {
         match self.role(b.rank()) {
             Role::Leaves { other } => {
@@ -243,7 +243,7 @@ impl Fold {
         }
     }
 
-    /// Who stays sends the result to the one that left.
+    /// A rank that stays sends the result to the rank that left.
     pub(super) fn leave(&self, b: &mut Builder, result: Span) {
         match self.role(b.rank()) {
             Role::Leaves { other } => b.recv(other, result),

@@ -7,7 +7,7 @@ use crate::levels;
 use crate::problem::Reduce;
 use crate::schedule::{Builder, Span};
 
-/// All of them.
+/// All algorithms for this operation.
 pub const ALL: &[Algorithm<Reduce>] = &[
     Algorithm {
         name: "binomial",
@@ -47,10 +47,10 @@ pub const ALL: &[Algorithm<Reduce>] = &[
     },
 ];
 
-/// Bytes up to which a round of the whole vector costs less than two of its halves.
+/// Bytes up to which one round with the whole vector costs less than two with half of it.
 const SHORT: usize = 16 << 10;
 
-/// One level of a two-level form.
+/// Chooses an algorithm for one level of a two-level form.
 pub(crate) fn by_length(b: &mut Builder, p: &Reduce) {
     if p.input.len() > SHORT && p.input.count >= b.size() as usize {
         rabenseifner(b, p);
@@ -59,7 +59,8 @@ pub(crate) fn by_length(b: &mut Builder, p: &Reduce) {
     }
 }
 
-/// The tree has its root at rank 0, or, if the order makes no difference, at the operation's root.
+/// The tree has its root at rank 0, or at the operation's root if the order of operands does not
+/// matter.
 pub(crate) fn binomial(b: &mut Builder, p: &Reduce) {
     let (rank, size) = (b.rank(), b.size());
     let top = if p.commutative { p.root } else { 0 };
@@ -80,7 +81,7 @@ pub(crate) fn binomial(b: &mut Builder, p: &Reduce) {
     deliver(b, p, top, partial.at());
 }
 
-/// As the binomial tree, but a rank hears from all of its children of a level at once.
+/// As the binomial tree, but a rank receives from all of its children on a level at once.
 fn knomial(b: &mut Builder, p: &Reduce) {
     let top = if p.commutative { p.root } else { 0 };
     let tree = Knomial::new(b.rank(), b.size(), top, b.radix());
@@ -97,7 +98,7 @@ fn knomial(b: &mut Builder, p: &Reduce) {
     deliver(b, p, top, partial.at());
 }
 
-/// The result goes from the rank that has it to the root.
+/// The rank that holds the result sends it to the root.
 fn deliver(b: &mut Builder, p: &Reduce, holder: u32, result: Span) {
     if holder != p.root {
         if b.rank() == holder {
@@ -111,14 +112,15 @@ fn deliver(b: &mut Builder, p: &Reduce, holder: u32, result: Span) {
     }
 }
 
-/// While one contribution is combined the next one comes.
+/// One contribution is combined while the next is received.
 fn linear(b: &mut Builder, p: &Reduce) {
     let Some(output) = p.output.filter(|_| b.rank() == p.root) else {
         b.send(p.root, p.input);
         return b.wait();
     };
-    // In the order in which they are combined: from the last to the first rank, because combining
-    // writes over what comes after; where the order makes no difference the own one first.
+    // Contributions are received in the order in which they are combined: from the last rank to the
+    // first, because combining overwrites the later operand. If the order does not matter, the own
+    // contribution comes first.
     let (rank, size) = (b.rank(), b.size());
     let others = (0..size).rev().filter(|&other| other != rank);
     let own_first = p.commutative || rank == size - 1;
@@ -166,8 +168,7 @@ fn linear(b: &mut Builder, p: &Reduce) {
     }
 }
 
-/// Halves the vector with each round; what is left is this rank's [share](Fold::share) of the
-/// result.
+/// Halves the vector in each round; what remains is this rank's [share](Fold::share) of the result.
 pub(super) fn halve(b: &mut Builder, fold: &Fold, place: u32, partial: &mut Partial) {
     let count = partial.at().count;
     for round in 0..fold.rounds() {
@@ -178,7 +179,7 @@ pub(super) fn halve(b: &mut Builder, fold: &Fold, place: u32, partial: &mut Part
     }
 }
 
-/// Reduce-scatter, then gather the other way round.
+/// A reduce-scatter, then a gather with the same rounds in reverse order.
 fn rabenseifner(b: &mut Builder, p: &Reduce) {
     let fold = Fold::new(b.size(), p.root);
     let mut partial = Partial::new(p.input, p.output, p.commutative);
@@ -188,8 +189,8 @@ fn rabenseifner(b: &mut Builder, p: &Reduce) {
     halve(b, &fold, place, &mut partial);
     let (count, root) = (p.input.count, fold.place(p.root));
     let mine = fold.share(place, fold.rounds(), count);
-    // A rank that is not the root gathers what it sends on, in the round in which it parts from the
-    // root.
+    // A rank that is not the root gathers the parts that it will send on, in the round in which its
+    // way parts from the root's.
     let target = p.output.unwrap_or_else(|| {
         let rounds = (place ^ root).checked_ilog2().map_or(0, |round| round + 1);
         fresh(b, p.input, &fold.share(place, rounds, count))
@@ -210,19 +211,19 @@ fn rabenseifner(b: &mut Builder, p: &Reduce) {
     }
 }
 
-/// Number of segments that the data travels in.
+/// Number of segments in which the data travels.
 pub(super) fn segments(b: &Builder, data: Span) -> usize {
     segments_of(b, data.count, data.size)
 }
 
-/// The same for so many items of so many bytes.
+/// The same for `count` items of `size` bytes.
 pub(super) fn segments_of(b: &Builder, count: usize, size: usize) -> usize {
     let len = count * size;
     len.div_ceil(b.segment_of(len)).clamp(1, count.max(1))
 }
 
-/// The chain begins at the last rank and ends at rank 0, or, if the order makes no difference, at
-/// the root.
+/// The chain begins at the last rank and ends at rank 0, or at the root if the order of operands
+/// does not matter.
 fn chain(b: &mut Builder, p: &Reduce) {
     let (rank, size) = (b.rank(), b.size());
     let top = if p.commutative { p.root } else { 0 };
@@ -267,11 +268,11 @@ fn chain(b: &mut Builder, p: &Reduce) {
     deliver(b, p, top, result.unwrap_or(p.input));
 }
 
-/// Two pieces of scratch memory in turn, each for one segment of a span.
+/// Two pieces of scratch memory, used alternately, each for one segment of a span.
 pub(super) struct Rooms([Span; 2]);
 
 impl Rooms {
-    /// For the segments of `data` in `count` parts.
+    /// Rooms for the segments of `data` in `count` parts.
     pub(super) fn new(b: &mut Builder, data: Span, count: usize) -> Self {
         let longest = data.part(0, count).count;
         Self([(); 2].map(|()| b.scratch_like(data, longest)))

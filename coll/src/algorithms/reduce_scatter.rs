@@ -8,7 +8,7 @@ use crate::levels;
 use crate::problem::{Reduce, ReduceScatter};
 use crate::schedule::{Blocks, Builder, Span};
 
-/// All of them.
+/// All algorithms for this operation.
 pub const ALL: &[Algorithm<ReduceScatter>] = &[
     Algorithm {
         name: "pairwise",
@@ -48,7 +48,7 @@ pub const ALL: &[Algorithm<ReduceScatter>] = &[
     },
 ];
 
-/// One level of a two-level form.
+/// Chooses an algorithm for one level of a two-level form.
 pub(crate) fn by_order(b: &mut Builder, p: &ReduceScatter) {
     if p.commutative {
         recursive_halving(b, p);
@@ -58,7 +58,8 @@ pub(crate) fn by_order(b: &mut Builder, p: &ReduceScatter) {
 }
 
 impl ReduceScatter {
-    /// Whether the result goes where the contribution is, part of which is still to be sent then.
+    /// Whether the result goes to the memory of the contribution, part of which may still have to
+    /// be sent.
     pub(crate) fn in_place(&self) -> bool {
         (self.output.base, self.output.offset) == (self.whole.base, self.whole.offset)
     }
@@ -94,8 +95,8 @@ fn reduce_scatter(b: &mut Builder, p: &ReduceScatter) {
     b.wait();
 }
 
-/// What comes from ranks before this one is combined with the own block, nearest first; what comes
-/// from ranks after it with each other, last first; so operands stay in order.
+/// Data from ranks before this one is combined with the own block, nearest rank first; data from
+/// ranks after it is combined separately, last rank first. So operands stay in order.
 pub(crate) fn pairwise(b: &mut Builder, p: &ReduceScatter) {
     let (rank, size) = (b.rank(), b.size());
     let own = p.input.of(rank);
@@ -108,7 +109,8 @@ pub(crate) fn pairwise(b: &mut Builder, p: &ReduceScatter) {
         p.output
     };
     let rooms = [(); 2].map(|()| b.scratch_like(own, own.count));
-    // Where operands of ranks after this one are combined, and who comes there first.
+    // The memory in which operands of ranks after this one are combined, and the rank whose operand
+    // comes there first.
     let (upper, first) = if p.commutative {
         (result, before(rank, 1, size))
     } else {
@@ -159,7 +161,7 @@ fn recursive_halving(b: &mut Builder, p: &ReduceScatter) {
     };
     let mut distance = fold.size / 2;
     while distance > 0 {
-        // The places that share all higher bits with a place.
+        // The places that have all higher bits in common with a place.
         let share = |place: u32| {
             let low = place & !(distance - 1);
             items(fold.ranks(low..low + distance))
@@ -203,8 +205,8 @@ fn ring(b: &mut Builder, p: &ReduceScatter) {
 /// Blocks go around the ring once, each rank combining its own contribution, and end where they
 /// belong.
 ///
-/// While one segment is combined the next one comes. `direct` says that the output may be written
-/// before all of the input was read.
+/// One segment is combined while the next is received. `direct` says that the output may be written
+/// before all of the input has been read.
 pub(crate) fn ring_reduce(
     b: &mut Builder,
     input: impl Fn(u32) -> Span,
@@ -219,7 +221,7 @@ pub(crate) fn ring_reduce(
     }
     let parts = reduce::segments_of(b, longest, output.size);
     let rooms = [(); 2].map(|()| b.scratch_like(output, longest));
-    // What comes in a round, and where to.
+    // The block that arrives in a round, and where it goes.
     let block = |round: u32| input(before(rank, (round + 2) % size, size));
     let room = |round: u32| {
         if direct && round == rounds - 1 {
@@ -237,8 +239,8 @@ pub(crate) fn ring_reduce(
     let mut come = None;
     for round in 0..rounds {
         for part in 0..parts {
-            // A segment has to be combined before it is sent, in the next round: with one
-            // segment only that is now.
+            // A segment has to be combined before it is sent in the next round. If there is only
+            // one segment, that means now.
             if let Some((round, part)) = come.take_if(|_| parts == 1) {
                 combine(b, round, part);
             }

@@ -1,4 +1,4 @@
-//! What reductions are tested against: operands combined one after the other.
+//! The reference for tests of reductions: operands combined one after the other.
 
 use std::ops::Range;
 
@@ -25,15 +25,15 @@ impl Forms {
     }
 }
 
-/// An operator, and what it is applied to.
+/// An operator, and the data to which it is applied.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) op: Op,
     pub(crate) layout: Layout,
     pub(crate) count: usize,
-    /// Whether more items would lie on top of each other.
+    /// Whether a larger number of items would overlap.
     pub(crate) woven: bool,
-    /// Of each byte of data.
+    /// Mask for each byte of data.
     mask: u8,
 }
 
@@ -55,7 +55,7 @@ impl Case {
         }
     }
 
-    /// Fills the buffers of all ranks; where contribution and result begin.
+    /// Fills the buffers of all ranks; returns where contribution and result begin.
     pub(crate) fn fill(&self, run: &mut Simulation, form: Forms) -> (isize, isize) {
         let mask = self.mask;
         let mut fill = |base| {
@@ -73,12 +73,12 @@ impl Case {
         (input, output)
     }
 
-    /// The packed reduction of the contributions of some ranks.
+    /// The packed result of reducing the contributions of some ranks.
     pub(crate) fn reduced(&self, run: &Simulation, form: Forms, ranks: Range<u32>) -> Vec<u8> {
         self.reduced_from(run, |_| form.base(), ranks)
     }
 
-    /// The same where each rank has its own place for its contribution.
+    /// The same if each rank has its contribution in a place of its own.
     pub(crate) fn reduced_from(
         &self,
         run: &Simulation,
@@ -144,7 +144,7 @@ pub(crate) fn cases() -> Vec<Case> {
         ..sum(&woven, 4)
     });
     all.push(Case::new("xor", Op::BXOR, Layout::byte(), 70_001));
-    // Few values, so that the place decides.
+    // Only a few different values, so that ties occur and the place decides.
     let pair = Layout::of::<Pair<i32>>();
     all.extend([1, 40].map(|count| Case {
         mask: 1,

@@ -7,7 +7,7 @@ use crate::levels;
 use crate::problem::Scan;
 use crate::schedule::{Builder, Span};
 
-/// All of them.
+/// All algorithms for this operation.
 pub const ALL: &[Algorithm<Scan>] = &[
     Algorithm {
         name: "recursive-doubling",
@@ -41,10 +41,10 @@ pub const ALL: &[Algorithm<Scan>] = &[
     },
 ];
 
-/// Bytes up to which log P rounds of the whole vector cost less than a chain.
+/// Bytes up to which log P rounds with the whole vector cost less than a chain.
 const SHORT: usize = 8 << 10;
 
-/// One level of a two-level form.
+/// Chooses an algorithm for one level of a two-level form.
 pub(crate) fn by_length(b: &mut Builder, p: &Scan) {
     match (p.input.len() <= SHORT, p.exclusive) {
         (true, false) => doubling(b, p),
@@ -54,21 +54,22 @@ pub(crate) fn by_length(b: &mut Builder, p: &Scan) {
     }
 }
 
-/// The ranks `distance` before and after, where they are.
+/// The ranks `distance` before and after, if they exist.
 fn neighbours(b: &Builder, distance: u32) -> (Option<u32>, Option<u32>) {
     let before = b.rank().checked_sub(distance);
     let after = b.rank().checked_add(distance);
     (before, after.filter(|&rank| rank < b.size()))
 }
 
-/// Distances of the rounds.
+/// The distances of the rounds.
 fn distances(size: u32) -> impl Iterator<Item = u32> {
     (0..32)
         .map(|round| 1 << round)
         .take_while(move |&distance| distance < size)
 }
 
-/// After a round a rank has the reduction over twice as many ranks that end with it.
+/// After a round a rank has the reduction over twice as many ranks as before, of which it is the
+/// last.
 fn doubling(b: &mut Builder, p: &Scan) {
     let mut partial = Partial::new(p.input, Some(p.output), p.commutative);
     let all = partial.all();
@@ -89,8 +90,8 @@ fn doubling(b: &mut Builder, p: &Scan) {
     b.copy(partial.at(), p.output);
 }
 
-/// The same with two reductions: with the own contribution, for those who come after, and without,
-/// for the result. In as many rounds as the inclusive scan.
+/// The same with two reductions: one with the own contribution, for the ranks that come after, and
+/// one without it, for the result. It takes as many rounds as the inclusive scan.
 fn exclusive_doubling(b: &mut Builder, p: &Scan) {
     let first = b.rank() == 0;
     let like = |b: &mut Builder| b.scratch_like(p.input, p.input.count);
@@ -124,7 +125,7 @@ fn exclusive_doubling(b: &mut Builder, p: &Scan) {
         if come != result {
             b.combine(come, result);
         }
-        // What is sent next: not needed if nobody is there in the next round.
+        // The data to be sent next; not needed if there is no rank to send it to in the next round.
         if neighbours(b, distance.saturating_mul(2)).1.is_some() {
             if sent == p.input {
                 sent = like(b);
@@ -138,11 +139,12 @@ fn exclusive_doubling(b: &mut Builder, p: &Scan) {
     }
 }
 
-/// While one segment goes on, the next one comes.
+/// A rank forwards one segment while it receives the next.
 fn chain(b: &mut Builder, p: &Scan) {
     let (before, after) = neighbours(b, 1);
     let count = segments(b, p.input);
-    // What comes is combined where the result goes, if that may be done in this order there.
+    // The data that arrives is combined in the memory of the result, if this order of operands
+    // allows it.
     let direct = p.commutative && p.input != p.output;
     let rooms = Rooms::new(b, p.input, count);
     let mut come: Option<(Span, Span, Span)> = None;
@@ -189,8 +191,8 @@ fn exclusive_chain(b: &mut Builder, p: &Scan) {
             let Some(before) = before else {
                 return (result, own);
             };
-            // What goes on is the own contribution with what comes; in place it has to be moved
-            // away before that comes.
+            // The next rank gets the own contribution combined with the data that arrives. In
+            // place, the contribution has to be moved away before that data arrives.
             let sum = rooms.room(index, own);
             if after.is_some() {
                 b.copy(own, sum);

@@ -7,7 +7,7 @@ use crate::levels;
 use crate::problem::Scatter;
 use crate::schedule::Builder;
 
-/// All of them.
+/// All algorithms for this operation.
 pub const ALL: &[Algorithm<Scatter>] = &[
     Algorithm {
         name: "linear",
@@ -35,11 +35,11 @@ pub const ALL: &[Algorithm<Scatter>] = &[
     },
 ];
 
-/// Bytes of a block, and ranks, from which on the tree is no better.
+/// The length of a block in bytes, and the number of ranks, from which on the tree is no better.
 const SHORT: usize = 2 << 10;
 const FEW: u32 = 4;
 
-/// The tree for short blocks of many ranks, else straight from the root.
+/// The tree for short blocks of many ranks; otherwise straight from the root.
 pub(crate) fn by_length(b: &mut Builder, p: &Scatter) {
     match p.each {
         Some(each) if each <= SHORT && b.size() > FEW => tree(b, p, 2),
@@ -59,7 +59,7 @@ pub(crate) fn linear(b: &mut Builder, p: &Scatter) {
     b.wait();
 }
 
-/// What goes down to a rank are the blocks of itself and of the ranks that follow it, around.
+/// A rank receives its own block and those of the ranks that follow it, wrapping around.
 fn tree(b: &mut Builder, p: &Scatter, radix: u32) {
     let (rank, size, root) = (b.rank(), b.size(), p.root);
     let tree = Knomial::new(rank, size, root, radix);

@@ -1,11 +1,11 @@
-//! From numbers to exact sums and back, in the layouts of a schedule.
+//! Conversion of numbers to exact sums and back, in the layouts of a schedule.
 
 use portolan_datatype::{Datatype, Layout, LayoutError, MsgRep};
 
 use super::real::Real;
 use super::sum::Sum;
 
-/// Of which type the numbers are. A complex number is two.
+/// The type of the numbers. A complex number counts as two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `f32`.
@@ -14,7 +14,7 @@ pub enum Kind {
     Double,
 }
 
-/// A conversion that a schedule does ([`Step::Convert`](crate::schedule::Step::Convert)).
+/// A conversion in a schedule ([`Step::Convert`](crate::schedule::Step::Convert)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Convert {
     /// Each number becomes a [`Sum`] of itself alone.
@@ -24,7 +24,7 @@ pub enum Convert {
 }
 
 impl Kind {
-    /// The layout of the sums that stand for an item of so many bytes of numbers.
+    /// The layout of the sums that stand for an item with `bytes` bytes of numbers.
     pub(super) fn sums(self, bytes: usize) -> Result<Layout, LayoutError> {
         let (sum, number) = match self {
             Self::Single => (Layout::of::<Sum<f32>>(), size_of::<f32>()),
@@ -41,7 +41,7 @@ impl Kind {
 ///
 /// # Safety
 /// `from` is valid for reads of all data, `to` for writes; they do not overlap. The data of
-/// `numbers` are of the kind that `how` names, and an item of sums has one for each.
+/// `numbers` is of the kind that `how` names, and an item of sums has one sum for each number.
 pub(crate) unsafe fn convert(
     how: Convert,
     numbers: &Layout,
@@ -70,7 +70,8 @@ unsafe fn widen<T: Real>(numbers: &Layout, count: usize, from: *const u8, to: *m
     let mut part = [0u8; PART];
     for at in (0..len).step_by(PART) {
         let now = PART.min(len - at);
-        // SAFETY: from the caller; `part` has room, and then holds numbers, of any bits.
+        // SAFETY: from the caller; `part` has room, and then holds numbers, for which any bits are
+        // valid.
         unsafe {
             numbers.pack_range(from, count, at, part.as_mut_ptr(), now, MsgRep::Native);
             for number in part[..now].chunks_exact(size_of::<T>()) {
@@ -91,7 +92,7 @@ unsafe fn round<T: Real>(numbers: &Layout, count: usize, from: *const u8, to: *m
     let mut part = [0u8; PART];
     for at in (0..len).step_by(PART) {
         let now = PART.min(len - at);
-        // SAFETY: from the caller; sums are valid whatever their bits.
+        // SAFETY: from the caller; any bits are valid for sums.
         unsafe {
             for number in part[..now].chunks_exact_mut(size_of::<T>()) {
                 let value = from.read_unaligned().value();

@@ -13,14 +13,14 @@ pub(super) mod sealed {
 
     /// How a type stores its values.
     pub trait Format: Copy {
-        /// The words of a sum: as many as hold every bit of every finite value, and sums of more
-        /// than 2^40 of them, in two's complement; then one of flags.
+        /// The words of a sum: enough for every bit of every finite value, and for sums of more
+        /// than 2^40 values, in two's complement; then one word of flags.
         type Words: Datatype + AsRef<[u64]> + AsMut<[u64]>;
-        /// No operand at all.
+        /// The sum of no operands.
         const NOTHING: Self::Words;
-        /// Bits of the fraction that are stored.
+        /// Number of stored bits of the fraction.
         const FRACTION: u32;
-        /// The exponent of infinities and NaN as it is stored: all ones.
+        /// The stored exponent of infinities and NaN: all ones.
         const SPECIAL: u64;
 
         fn to_raw(self) -> u64;
@@ -58,8 +58,9 @@ pub(super) mod sealed {
             }
         )*};
     }
-    // Values are multiples of 2^-149 below 2^128: 277 bits, with 43 to spare in 5 words of 64;
-    // and of 2^-1074 below 2^1024: 2,098 bits, with 78 to spare in 34.
+    // `f32`: values are multiples of 2^-149 below 2^128, which takes 277 bits, with 43 to spare in
+    // 5 words of 64. `f64`: multiples of 2^-1074 below 2^1024, which takes 2,098 bits, with 78 to
+    // spare in 34.
     formats! {
         f32: u32, 23, 0xff, 6;
         f64: u64, 52, 0x7ff, 35;

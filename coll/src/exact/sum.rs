@@ -41,18 +41,18 @@ pub struct Sum<T: Real> {
 const PLUS_INFINITY: u64 = 1;
 const MINUS_INFINITY: u64 = 2;
 const NOT_A_NUMBER: u64 = 4;
-/// Something was added that is no zero with a minus sign.
+/// Something other than a negative zero was added.
 const NOT_MINUS_ZERO: u64 = 8;
 const MINUS_ZERO: u64 = 16;
 
-/// A finite value: sign, digits, and which bit of the sum the lowest digit belongs to.
+/// A finite value: its sign, its digits, and the bit of the sum to which its lowest digit belongs.
 struct Parts {
     negative: bool,
     digits: u64,
     shift: u32,
 }
 
-/// What a number does to a sum: adds its parts, or sets flags only.
+/// The effect of a number on a sum: it adds its parts, or only sets flags.
 #[inline]
 fn parts<T: Format>(x: T) -> Result<Parts, u64> {
     let raw = x.to_raw();
@@ -70,7 +70,8 @@ fn parts<T: Format>(x: T) -> Result<Parts, u64> {
     if exponent == 0 && fraction == 0 {
         return Err(if negative { MINUS_ZERO } else { NOT_MINUS_ZERO });
     }
-    // Subnormal numbers have the exponent of the smallest normal ones, without the hidden digit.
+    // Subnormal numbers have the exponent of the smallest normal ones, but without the hidden
+    // digit.
     let hidden = u64::from(exponent > 0) << T::FRACTION;
     Ok(Parts {
         negative,
@@ -118,7 +119,8 @@ impl<T: Real> Sum<T> {
 
     /// Adds numbers. Faster than one by one.
     pub fn add_slice(&mut self, numbers: &[T]) {
-        // Words of 32 bits in 64: as many numbers can be added before carries have to move.
+        // Words of 32 bits in 64: this many numbers can be added before carries have to be
+        // propagated.
         const RUN: usize = 1 << 30;
         for run in numbers.chunks(RUN) {
             if run.len() < 16 {
@@ -146,11 +148,11 @@ impl<T: Real> Sum<T> {
         }
     }
 
-    /// Adds words of 32 bits whose carries have not moved yet.
+    /// Adds words of 32 bits whose carries have not been propagated.
     fn add_loose(&mut self, loose: &[i64; LOOSE], set: u64) {
         let (digits, flags) = self.split();
         *flags |= set;
-        // Carries of either sign; what is above the last word is the same in all words above.
+        // Carries may have either sign. Above the last word, the carry is the same in every word.
         let mut carry = 0i128;
         for (index, word) in digits.iter_mut().enumerate() {
             let at = |index: usize| loose.get(index).map_or(0, |&word| i128::from(word));
@@ -217,7 +219,7 @@ impl<T: Real> Sum<T> {
     }
 }
 
-/// Words of 32 bits that hold the digits of every finite value, and one for the last carry.
+/// Number of 32-bit words that hold the digits of every finite value, plus one for the last carry.
 const LOOSE: usize = 2098usize.div_ceil(32) + 1;
 
 trait Carrying: Sized {
@@ -233,7 +235,7 @@ impl Carrying for u64 {
     }
 }
 
-/// Adds two words at the low end; the carry goes as far as it has to.
+/// Adds two words at the low end; the carry propagates as far as necessary.
 #[inline]
 fn add(words: &mut [u64], low: u64, high: u64) {
     let mut carry = false;
@@ -247,7 +249,7 @@ fn add(words: &mut [u64], low: u64, high: u64) {
     }
 }
 
-/// Subtracts two words at the low end; the borrow goes as far as it has to.
+/// Subtracts two words at the low end; the borrow propagates as far as necessary.
 #[inline]
 fn subtract(words: &mut [u64], low: u64, high: u64) {
     let (first, borrow) = words[0].overflowing_sub(low);
@@ -271,12 +273,13 @@ fn negate(words: &mut [u64]) {
     }
 }
 
-/// The value whose digits these are, as it is stored; to nearest, ties to even. `None`: zero.
+/// The stored form of the value with these digits, rounded to nearest, ties to even. `None` for
+/// zero.
 fn round(digits: &[u64], fraction: u32, special: u64) -> Option<u64> {
     let top = digits.iter().rposition(|&word| word != 0)?;
     let highest = 64 * top as u32 + digits[top].ilog2();
     if highest <= fraction {
-        // Subnormal, or with the smallest exponent: all digits are there, and the hidden one is
+        // Subnormal, or with the smallest exponent: no digit is lost, and the hidden digit becomes
         // the lowest bit of the exponent.
         return Some(digits[0]);
     }
@@ -294,7 +297,7 @@ fn round(digits: &[u64], fraction: u32, special: u64) -> Option<u64> {
     let below = digits[half_word] & ((1 << half_bit) - 1) != 0
         || digits[..half_word].iter().any(|&word| word != 0);
     let up = half && (below || kept & 1 == 1);
-    // A carry out of the digits goes to the exponent, which is then right, also for infinity.
+    // A carry out of the digits goes into the exponent, which is then right, for infinity too.
     Some((exponent << fraction) + (kept - (1 << fraction)) + u64::from(up))
 }
 
@@ -305,7 +308,8 @@ impl<T: Real> Default for Sum<T> {
 }
 
 impl<T: Real> PartialEq for Sum<T> {
-    /// Whether both have the same words: the same sum, exactly, of numbers of the same kinds.
+    /// Whether both have the same words, that is, whether they are exactly the same sum of numbers
+    /// of the same kinds.
     fn eq(&self, other: &Self) -> bool {
         self.words.as_ref() == other.words.as_ref()
     }
@@ -331,8 +335,8 @@ impl<T: Real> FromIterator<T> for Sum<T> {
     }
 }
 
-// SAFETY: a sum is its words (`repr(transparent)`), an array of integers of which all bits are
-// values.
+// SAFETY: a sum consists of its words only (`repr(transparent)`), an array of integers for which
+// all bits are valid.
 unsafe impl<T: Real> Datatype for Sum<T> {
     const CONTIGUOUS: bool = <T::Words as Datatype>::CONTIGUOUS;
     const PACKED_SIZE: usize = <T::Words as Datatype>::PACKED_SIZE;

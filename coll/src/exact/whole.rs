@@ -32,7 +32,7 @@ pub fn sum<T: Real, D: Device>(comm: &Communicator<D>, mine: &[T]) -> Result<T> 
         op: &op,
     };
     // SAFETY: the sum is borrowed for the call alone; all of its bits are initialised, and all
-    // ranks reduce sums, whose bits are all valid.
+    // ranks reduce sums, for which all bits are valid.
     unsafe { crate::run(comm, &all)? };
     Ok(sum.value())
 }

@@ -1,4 +1,4 @@
-//! How a reduction is written such that its result is reproducible.
+//! Writes reductions whose results are reproducible.
 
 use portolan_datatype::{Layout, Op, Predefined, Primitive};
 
@@ -17,7 +17,7 @@ use crate::select::Table;
 pub enum Treatment {
     /// Nothing: the operator is exact.
     AsIs,
-    /// Operands keep the order of the ranks, and brackets are always set the same way for the same
+    /// Operands keep the order of the ranks, and the bracketing is always the same for the same
     /// number of ranks.
     Fixed,
     /// The sum is exact, and rounded once.
@@ -59,7 +59,7 @@ pub(crate) fn reduction<'a>(operation: &Operation<'a>) -> Option<(&'a Op, &'a La
     }
 }
 
-/// Writes a reduction in the way that [`treatment`] says; returns the algorithm's name.
+/// Writes a reduction as [`treatment`] says; returns the algorithm's name.
 pub(crate) fn write(
     b: &mut Builder,
     table: &Table,
@@ -76,8 +76,7 @@ pub(crate) fn write(
                 Kind::Single => Sum::<f32>::op(),
                 Kind::Double => Sum::<f64>::op(),
             });
-            // A layout that does not fit into the address space when widened does not go in parts
-            // either.
+            // If the widened layout does not fit in the address space, neither would a part of it.
             let Ok(sums) = kind.sums(layout.size()) else {
                 return fixed(b, &ordered(problem));
             };
@@ -96,7 +95,7 @@ pub(crate) fn write(
     }
 }
 
-/// The problem, its operands in order.
+/// The same problem, with its operands kept in order.
 fn ordered(problem: &Problem) -> Problem {
     let mut problem = problem.clone();
     match &mut problem {
@@ -109,8 +108,8 @@ fn ordered(problem: &Problem) -> Problem {
     problem
 }
 
-/// With one algorithm whatever the table says: its brackets depend on the number of ranks alone,
-/// and those of a scan not even on that.
+/// Writes one particular algorithm, whatever the table says. Its bracketing depends on the number
+/// of ranks alone, and that of a scan not even on that.
 fn fixed(b: &mut Builder, problem: &Problem) -> &'static str {
     fn by<P>(
         b: &mut Builder,
@@ -131,7 +130,7 @@ fn fixed(b: &mut Builder, problem: &Problem) -> &'static str {
     }
 }
 
-/// Bytes of sums of a part of the items, which is reduced before the next is widened.
+/// Bytes of sums in a part of the items. One part is reduced before the next is widened.
 const PART: usize = 1 << 20;
 
 struct Exact<'a> {
@@ -172,13 +171,13 @@ impl Exact<'_> {
         write_any(self.b, self.table, self.name, problem, &ask)
     }
 
-    /// Number of parts that `count` items go in.
+    /// The number of parts into which `count` items are divided.
     fn parts(&self, count: usize) -> usize {
         let each = (PART / self.item.size.max(1)).max(1);
         count.div_ceil(each).max(1)
     }
 
-    /// Writes something part by part, each in the same scratch memory.
+    /// Calls `write` part by part, each time with the same scratch memory.
     fn each_part(
         &mut self,
         count: usize,
@@ -254,14 +253,15 @@ fn exact_scan(exact: &mut Exact<'_>, p: &Scan) -> &'static str {
     })
 }
 
-/// A part is a part of every block.
+/// Each part consists of a part of every block.
 fn exact_reduce_scatter(exact: &mut Exact<'_>, p: &ReduceScatter) -> &'static str {
     let ranks = exact.b.size();
     let longest = (0..ranks)
         .map(|rank| p.input.of(rank).count)
         .max()
         .unwrap_or(0);
-    // In place the result lies where contributions of later parts are: it is kept until the end.
+    // In place, the result lies where contributions to later parts are, so it is kept aside until
+    // the end.
     let result = if p.in_place() {
         exact.b.scratch_like(p.output, p.output.count)
     } else {

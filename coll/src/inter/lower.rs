@@ -1,4 +1,4 @@
-//! Schedules of operations between two groups, from those of teams.
+//! Schedules of operations between two groups, built from those of teams.
 
 use portolan_core::Device;
 use portolan_core::buffer::TypedBuf;
@@ -16,14 +16,14 @@ use crate::problem::{Barrier, Bcast, Gather, Reduce, Scatter};
 use crate::schedule::{Base, Blocks, Builder, LayoutId, Span};
 use crate::team::Team;
 
-/// Both groups in the communicator that has both, seen by one rank.
+/// Both groups, as ranks of the communicator that contains both, seen by one rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Groups {
     /// The caller's group.
     pub(crate) local: Team,
-    /// Rank of the other group's first rank.
+    /// Rank of the other group's first member.
     pub(crate) first: u32,
-    /// Ranks of the other group.
+    /// Number of ranks in the other group.
     pub(crate) remote: u32,
 }
 
@@ -40,7 +40,7 @@ impl Groups {
         self.first + rank
     }
 
-    /// The root, in place 0, and after it the group that it talks to; `None` beside the root.
+    /// The root, in place 0, followed by the group that it talks to; `None` beside the root.
     fn rooted(&self, root: Root) -> Option<Team> {
         let (rank, local) = (self.local.rank(), 0..self.local.size());
         let own = |rank| self.local.member(rank);
@@ -69,7 +69,7 @@ const NOTHING: Span = Span {
     extent: 1,
 };
 
-/// What all steps of one operation need. The builder's team is that of both groups.
+/// The state that all steps of one operation need. The builder's team is that of both groups.
 struct Writer<'a> {
     b: &'a mut Builder,
     options: &'a Options,
@@ -163,7 +163,7 @@ impl Writer<'_> {
         [NULL, data.ptr]
     }
 
-    /// The root, in place 0 of its team, contributes nothing: an uneven gather.
+    /// An uneven gather, because the root, in place 0 of its team, contributes nothing.
     fn gather(
         &mut self,
         send: Option<TypedBuf<'_>>,
@@ -226,12 +226,13 @@ impl Writer<'_> {
         bases
     }
 
-    /// A message to every rank of the other group, and one from each, some peers at a time: rank
-    /// `r` begins with the other group's rank `r`.
+    /// One message to every rank of the other group, and one from each, with some peers at a time:
+    /// rank `r` begins with the other group's rank `r`.
     fn exchange(&mut self, sent: impl Fn(u32) -> Span, target: &Blocks) {
         let (rank, local) = (self.groups.local.rank(), self.groups.local.size());
         let remote = self.groups.remote;
-        // In a round of the larger group's size each rank meets at most one other.
+        // With as many rounds as the larger group has ranks, each rank meets at most one other per
+        // round.
         let rounds = local.max(remote);
         for round in 0..rounds {
             let from = before(rank, round, rounds);
@@ -249,7 +250,7 @@ impl Writer<'_> {
         self.b.wait();
     }
 
-    /// Reduces the contributions of the caller's group to its first rank; there, returns the
+    /// Reduces the contributions of the caller's group to its first rank, where it returns the
     /// result.
     fn reduce_here(&mut self, send: &TypedBuf<'_>, input: Span, op: &Op) -> Option<Span> {
         self.b.set_op(op);
@@ -355,10 +356,10 @@ impl Writer<'_> {
     }
 }
 
-/// Peers that a rank exchanges messages with at a time.
+/// Number of peers with which a rank exchanges messages at a time.
 const PEERS: u32 = 32;
 
-/// The blocks of the others, after one of nothing for the root in place 0.
+/// The blocks of the others, after an empty one for the root in place 0.
 fn after_nothing(others: &Blocks) -> Blocks {
     let blocks = (0..others.ranks()).map(|rank| others.of(rank));
     Blocks::Listed(std::iter::once(NOTHING).chain(blocks).collect())

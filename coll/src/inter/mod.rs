@@ -1,9 +1,8 @@
-//! Collectives over intercommunicators (MPI-4 section 6.2.2): each group has the other's data.
+//! Collectives over intercommunicators (MPI-4 section 6.2.2): each group receives the other's data.
 //!
 //! A schedule is written over the communicator of both groups, most of it in the team of one group,
-//! so that the algorithms are those of ordinary collectives. What two groups say to each other goes
-//! through their first ranks, or, where every rank needs something else, straight from rank to
-//! rank.
+//! so that the algorithms are those of ordinary collectives. Data between the groups goes through
+//! their first ranks. If every rank needs different data, it goes straight from rank to rank.
 
 mod lower;
 mod plan;
@@ -19,14 +18,15 @@ use portolan_datatype::Op;
 
 use crate::args::{Many, Name};
 
-/// Where the root of an operation between two groups is, as one rank sees it.
+/// The root of an operation between two groups, as one rank sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Root {
     /// This rank is the root (`MPI_ROOT`).
     Here,
-    /// Another rank of the caller's group is (`MPI_PROC_NULL`): this rank has nothing to do.
+    /// Another rank of the caller's group is the root (`MPI_PROC_NULL`): this rank has nothing to
+    /// do.
     Beside,
-    /// That rank of the other group is.
+    /// That rank of the other group is the root.
     Remote(u32),
 }
 
@@ -40,14 +40,14 @@ pub enum InterOperation<'a> {
     Barrier,
     /// From the root to all ranks of the other group (MPI-4 section 6.4).
     Bcast {
-        /// What the root has and the others get; `None` beside the root.
+        /// The data that the root has and the others receive; `None` beside the root.
         data: Option<TypedBuf<'a>>,
         /// Where the root is.
         root: Root,
     },
     /// Gather and gatherv: from all ranks of the other group to the root (MPI-4 section 6.5).
     Gather {
-        /// The own contribution, where the root is remote.
+        /// The own contribution, if the root is remote.
         send: Option<TypedBuf<'a>>,
         /// At the root: one block for each of the others. [`Many::Layouts`] is not allowed.
         recv: Option<Many<'a>>,
@@ -58,28 +58,28 @@ pub enum InterOperation<'a> {
     Scatter {
         /// At the root: one block for each of the others. [`Many::Layouts`] is not allowed.
         send: Option<Many<'a>>,
-        /// Where the own part goes, where the root is remote.
+        /// Where the own part goes, if the root is remote.
         recv: Option<TypedBuf<'a>>,
         /// Where the root is.
         root: Root,
     },
-    /// Allgather and allgatherv: all get what the others contribute (MPI-4 section 6.7).
+    /// Allgather and allgatherv: all ranks get what the others contribute (MPI-4 section 6.7).
     Allgather {
-        /// What all the others get.
+        /// The data for all of the others.
         send: TypedBuf<'a>,
         /// One block for each of the others. [`Many::Layouts`] is not allowed.
         recv: Many<'a>,
     },
     /// Alltoall, alltoallv and alltoallw (MPI-4 section 6.8).
     Alltoall {
-        /// What goes to each of the others.
+        /// The data for each of the others.
         send: Many<'a>,
-        /// Where it goes that comes from each of the others.
+        /// Where the data from each of the others goes.
         recv: Many<'a>,
     },
-    /// The root gets what the other group's ranks come to (MPI-4 section 6.9.1).
+    /// The root gets the reduction over the other group's ranks (MPI-4 section 6.9.1).
     Reduce {
-        /// The own contribution, where the root is remote.
+        /// The own contribution, if the root is remote.
         send: Option<TypedBuf<'a>>,
         /// Where the result goes, at the root.
         recv: Option<TypedBuf<'a>>,
@@ -88,7 +88,7 @@ pub enum InterOperation<'a> {
         /// Where the root is.
         root: Root,
     },
-    /// All get what the other group's ranks come to (MPI-4 section 6.9.6).
+    /// All ranks get the reduction over the other group's ranks (MPI-4 section 6.9.6).
     Allreduce {
         /// The own contribution.
         send: TypedBuf<'a>,
@@ -97,22 +97,23 @@ pub enum InterOperation<'a> {
         /// The operator.
         op: &'a Op,
     },
-    /// What the other group's ranks come to is scattered over the caller's (MPI-4 section 6.10.2).
+    /// The reduction over the other group's ranks is scattered over the caller's group (MPI-4
+    /// section 6.10.2).
     ReduceScatter {
-        /// The own contribution: as many items as all `counts` together, which is the same number
+        /// The own contribution: as many items as the sum of all `counts`, which is the same number
         /// in both groups.
         send: TypedBuf<'a>,
         /// Where the own block of the result goes.
         recv: TypedBuf<'a>,
-        /// Items of the block of each rank of the caller's group.
+        /// Number of items in the block of each rank of the caller's group.
         counts: &'a [usize],
         /// The operator.
         op: &'a Op,
     },
     /// The same with equal blocks (MPI-4 section 6.10.1).
     ReduceScatterBlock {
-        /// The own contribution; `count` is that of one block, of which there is one for each rank
-        /// of the caller's group. Their number of items together is the same in both groups.
+        /// The own contribution; `count` is that of one block, and there is one block for each rank
+        /// of the caller's group. The total number of items is the same in both groups.
         send: TypedBuf<'a>,
         /// Where the own block of the result goes.
         recv: TypedBuf<'a>,
@@ -122,7 +123,7 @@ pub enum InterOperation<'a> {
 }
 
 impl InterOperation<'_> {
-    /// Which operation it is.
+    /// The operation's name.
     #[must_use]
     pub fn name(&self) -> Name {
         match self {

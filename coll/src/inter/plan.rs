@@ -14,7 +14,8 @@ use crate::start::{Persistent, start_planned};
 use crate::team::Team;
 use crate::units;
 
-/// Does a collective operation between two groups and returns when this rank's part in it is over.
+/// Performs a collective operation between two groups and returns when this rank's part in it is
+/// over.
 ///
 /// # Errors
 /// As [`run`](crate::run()), and those of [`check_inter`].

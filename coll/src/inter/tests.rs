@@ -12,7 +12,7 @@ use crate::schedule::Base;
 use crate::simulate::{Random, Simulation};
 use crate::team::Team;
 
-/// Sizes of the two groups, the one first whose ranks come first in the communicator of both.
+/// Sizes of the two groups; the ranks of the first one come first in the communicator of both.
 const SIZES: [[u32; 2]; 7] = [[1, 1], [1, 3], [4, 1], [2, 3], [3, 3], [5, 8], [40, 2]];
 
 /// The groups as a rank of the communicator of both sees them.
@@ -31,13 +31,13 @@ fn groups([low, high]: [u32; 2], rank: u32) -> Groups {
     }
 }
 
-/// Every way in which there may be a root: its group (0 is the low one) and its rank in that.
+/// Every possible root: its group (0 is the low one) and its rank in that group.
 fn roots(sizes: [u32; 2]) -> impl Iterator<Item = (usize, u32)> {
     let of_group = move |group| [(group, 0), (group, sizes[group] - 1)];
     (0..2).flat_map(of_group)
 }
 
-/// Where the root is for a rank.
+/// The root as a rank sees it.
 fn seen(sizes: [u32; 2], (group, root): (usize, u32), rank: u32) -> Root {
     let own = usize::from(rank >= sizes[0]);
     let place = rank - own as u32 * sizes[0];
@@ -69,7 +69,7 @@ fn sides(sizes: [u32; 2], side: impl FnMut(u32) -> Side) -> Vec<Side> {
     (0..sizes[0] + sizes[1]).map(side).collect()
 }
 
-/// Ranks of the group that a rank is not in, in the communicator of both.
+/// The ranks, in the communicator of both, of the group to which a rank does not belong.
 fn others(sizes: [u32; 2], rank: u32) -> std::ops::Range<u32> {
     match rank < sizes[0] {
         true => sizes[0]..sizes[0] + sizes[1],
@@ -265,7 +265,7 @@ fn barriers_synchronise_both_groups() {
     }
 }
 
-/// All ranks with contributions and room for results of a case.
+/// All ranks, with the contributions of a case and room for its results.
 fn filled(case: &Case, sizes: [u32; 2], seed: u64) -> Simulation {
     let mut run = Simulation::new(sizes[0] + sizes[1], seed);
     let (input, output) = case.fill(&mut run, Forms::Apart);

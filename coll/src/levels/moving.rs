@@ -1,8 +1,8 @@
-//! Two-level forms of what moves a block per rank: gather, scatter, allgather, alltoall.
+//! Two-level forms of operations that move a block per rank: gather, scatter, allgather, alltoall.
 //!
-//! What goes from a node to another is one message between their leaders, with the blocks of all
-//! its ranks side by side: a *parcel*. A parcel lies in the caller's buffer where its blocks do,
-//! and in scratch memory where they do not.
+//! The data from one node to another is one message between their leaders, with the blocks of all
+//! ranks side by side: a *parcel*. If those blocks lie side by side in the caller's buffer, the
+//! parcel lies there; otherwise it lies in scratch memory.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::algorithms::{allgather, alltoall, bcast, gather, scatter};
 use crate::problem::{Allgather, Alltoall, Bcast, Gather, Scatter};
 use crate::schedule::{Base, Blocks, Builder, Span};
 
-/// Nothing.
+/// An empty span.
 const NOTHING: Span = Span {
     base: Base::Scratch,
     offset: 0,
@@ -21,7 +21,7 @@ const NOTHING: Span = Span {
     extent: 1,
 };
 
-/// Blocks of some ranks, in ascending order, in as few spans as there may be.
+/// Blocks of some ranks, in ascending order, in as few spans as possible.
 fn pieces(blocks: &Blocks, ranks: &[u32]) -> Vec<Span> {
     let runs = ranks.chunk_by(|&one, &next| one + 1 == next);
     let of_run = |run: &[u32]| match blocks.range(run[0], run.len() as u32) {
@@ -32,10 +32,11 @@ fn pieces(blocks: &Blocks, ranks: &[u32]) -> Vec<Span> {
     spans.filter(|span| !span.is_empty()).collect()
 }
 
-/// The blocks of a node as one span: their own if they lie side by side, or else memory for them.
+/// The blocks of a node as one span: the blocks themselves if they lie side by side, or else memory
+/// for them.
 struct Parcel {
     span: Span,
-    /// Where its contents come from or go to, if that is elsewhere.
+    /// The places its contents come from or go to, if those are elsewhere.
     pieces: Vec<Span>,
 }
 
@@ -70,7 +71,7 @@ impl Parcel {
     }
 }
 
-/// One parcel per node, except of the one where nothing has to be packed.
+/// One parcel per node, except for node `home`, where nothing has to be packed.
 fn parcels(b: &mut Builder, blocks: &Blocks, levels: &Levels, home: Option<u32>) -> Vec<Parcel> {
     let nodes = (0..).zip(levels.nodes.iter());
     let parcel = |(node, ranks): (u32, &Arc<[u32]>)| match home == Some(node) {
@@ -84,7 +85,7 @@ fn listed(parcels: &[Parcel]) -> Blocks {
     Blocks::Listed(parcels.iter().map(|parcel| parcel.span).collect())
 }
 
-/// The blocks of the ranks of one node, by their places there.
+/// The blocks of the ranks of one node, indexed by their places there.
 fn blocks_of(blocks: &Blocks, ranks: &[u32]) -> Blocks {
     Blocks::Listed(ranks.iter().map(|&rank| blocks.of(rank)).collect())
 }
@@ -95,7 +96,7 @@ fn scratch_blocks(b: &mut Builder, each: usize, ranks: u32) -> Blocks {
     Blocks::Equal { whole, ranks }
 }
 
-/// Each node to its leader, and a parcel from each leader to the root.
+/// Each node gathers to its leader, and each leader sends a parcel to the root.
 pub(crate) fn gather(b: &mut Builder, p: &Gather) {
     let (Some(levels), Some(each)) = (levels(b, true), p.each) else {
         return gather::linear(b, p);
@@ -142,7 +143,7 @@ pub(crate) fn gather(b: &mut Builder, p: &Gather) {
     b.within(across, |b| gather::linear(b, &to_root));
 }
 
-/// A parcel from the root to each leader, and from there to its node.
+/// The root sends a parcel to each leader, which scatters it to its node.
 pub(crate) fn scatter(b: &mut Builder, p: &Scatter) {
     let (Some(levels), Some(each)) = (levels(b, true), p.each) else {
         return scatter::linear(b, p);
@@ -188,7 +189,8 @@ pub(crate) fn scatter(b: &mut Builder, p: &Scatter) {
     }
 }
 
-/// Each node to its leader, the leaders with each other by parcels, and everything to each node.
+/// Each node gathers to its leader, the leaders exchange parcels, and each broadcasts all blocks to
+/// its node.
 pub(crate) fn allgather(b: &mut Builder, p: &Allgather) {
     let Some(levels) = levels(b, true) else {
         return allgather::bruck(b, p);
@@ -252,8 +254,8 @@ pub(crate) fn allgather_ring(b: &mut Builder, p: &Allgather) {
     b.within(team, |b| allgather::ring(b, &along));
 }
 
-/// Everything of a node to its leader, a parcel from each leader to each other, and from there to
-/// the ranks.
+/// Each node gathers everything to its leader, each leader sends a parcel to each other leader, and
+/// scatters what it receives to its ranks.
 pub(crate) fn alltoall(b: &mut Builder, p: &Alltoall) {
     let Some(levels) = levels(b, true) else {
         return alltoall::linear(b, p);
@@ -265,7 +267,7 @@ pub(crate) fn alltoall(b: &mut Builder, p: &Alltoall) {
         across,
         ..
     } = levels.teams(b.rank(), 0);
-    // What a rank has for all others.
+    // All the data that a rank has for the others.
     let bundle = each * size as usize;
     let held = across
         .as_ref()
@@ -286,7 +288,7 @@ pub(crate) fn alltoall(b: &mut Builder, p: &Alltoall) {
             recv: Blocks::Listed(incoming.clone()),
         };
         b.within(across, |b| alltoall::linear(b, &swap));
-        // What came in `held` has left.
+        // The data received into `held` has been sent on.
         sort_by_rank(b, &levels, &incoming, &held, each);
         held
     });
@@ -299,7 +301,7 @@ pub(crate) fn alltoall(b: &mut Builder, p: &Alltoall) {
     b.within(local, |b| scatter::by_length(b, &down));
 }
 
-/// The parcel for each node: of each rank here, in order, the blocks for the ranks there.
+/// The parcel for each node: from each rank here, in order, the blocks for the ranks there.
 fn sort_by_node(b: &mut Builder, levels: &Levels, held: &Blocks, each: usize) -> Vec<Span> {
     let here = held.ranks();
     let parcel = |ranks: &Arc<[u32]>| {
@@ -320,8 +322,8 @@ fn sort_by_node(b: &mut Builder, levels: &Levels, held: &Blocks, each: usize) ->
     levels.nodes.iter().map(parcel).collect()
 }
 
-/// What each rank here gets, by sender, out of the parcels: of each rank there, the blocks for the
-/// ranks here.
+/// The data for each rank here, ordered by sender, taken from the parcels: from each rank there,
+/// the blocks for the ranks here.
 fn sort_by_rank(b: &mut Builder, levels: &Levels, incoming: &[Span], sorted: &Blocks, each: usize) {
     let here = sorted.ranks() as usize;
     for (parcel, ranks) in incoming.iter().zip(levels.nodes.iter()) {
@@ -335,8 +337,8 @@ fn sort_by_rank(b: &mut Builder, levels: &Levels, incoming: &[Span], sorted: &Bl
     }
 }
 
-/// The bytes of each block, if all have as many: all ranks come to the same answer, however each
-/// gives its blocks.
+/// The bytes of each block, if all have the same number. All ranks come to the same answer,
+/// whatever form each uses for its blocks.
 fn same_length(blocks: &Blocks) -> Option<usize> {
     let each = blocks.of(0).len();
     let same = (1..blocks.ranks()).all(|rank| blocks.of(rank).len() == each);
@@ -345,7 +347,7 @@ fn same_length(blocks: &Blocks) -> Option<usize> {
 
 /// Equal blocks as one span.
 fn whole(blocks: &Blocks) -> Span {
-    // Who calls this has equal ones.
+    // All callers have equal blocks.
     blocks.range(0, blocks.ranks()).unwrap_or(NOTHING)
 }
 

@@ -1,5 +1,5 @@
-//! Levels over an engine whose ranks are on made-up nodes: what arrives, and how many messages that
-//! takes.
+//! Levels over an engine whose ranks are on made-up nodes: tests of what arrives, and of how many
+//! messages that takes.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::{Counters, Many, Operation, counted, run, start};
 
 type World = Communicator<Engine<Memory, Single>>;
 
-/// Runs `body` on `n` ranks, which are threads, so many on a node.
+/// Runs `body` on `n` ranks, which are threads, with `ranks_per_node` on a node.
 fn on_nodes(n: u32, ranks_per_node: u32, body: impl Fn(&World) + Sync) {
     let options = memory::Options {
         ranks_per_node,
@@ -42,11 +42,11 @@ fn typed<'a>(items: &mut [u32], count: usize, layout: &'a Layout) -> TypedBuf<'a
     }
 }
 
-/// Does an operation blocking and nonblocking; returns the messages that this rank sent in one of
-/// them.
+/// Runs an operation in blocking and in nonblocking form; returns the number of messages that this
+/// rank sent in one of them.
 fn twice(world: &World, operation: &Operation<'_>) -> u64 {
     let before = counted(world, Counters::Messages);
-    // SAFETY: the caller's buffers live until both are over.
+    // SAFETY: the caller's buffers live until both operations are over.
     unsafe {
         run(world, operation).expect("the blocking form");
         let request = start(world, operation).expect("the nonblocking form");
@@ -55,7 +55,7 @@ fn twice(world: &World, operation: &Operation<'_>) -> u64 {
     (counted(world, Counters::Messages) - before) / 2
 }
 
-/// What rank `from` has for rank `to`.
+/// The data from rank `from` for rank `to`.
 fn word(from: u32, to: u32, len: usize) -> Vec<u32> {
     (0..len as u32)
         .map(|at| from * 10_000 + to * 100 + at % 100)

@@ -1,4 +1,4 @@
-//! Two-level forms of the reductions that leave each rank a result of its own: reduce-scatter,
+//! Two-level forms of the reductions that leave a separate result at each rank: reduce-scatter,
 //! scan, exscan.
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::problem::{Bcast, Reduce, ReduceScatter, Scan, Scatter};
 use crate::schedule::{Blocks, Builder, Span};
 use crate::team::Team;
 
-/// Each node to its leader; of the sum of all, each leader gets what its node is to have, and hands
+/// Each node reduces to its leader; each leader gets its node's part of the overall sum, and hands
 /// it out.
 pub(crate) fn reduce_scatter(b: &mut Builder, p: &ReduceScatter) {
     let Some(levels) = levels(b, p.commutative) else {
@@ -70,7 +70,7 @@ fn counts<'a>(p: &'a ReduceScatter, ranks: &'a [u32]) -> impl Iterator<Item = us
     ranks.iter().map(|&rank| p.input.of(rank).count)
 }
 
-/// A span as blocks of so many items.
+/// A span divided into blocks of `counts` items.
 fn cut(whole: Span, counts: impl Iterator<Item = usize>) -> Blocks {
     let mut next = 0;
     let block = |count: usize| {
@@ -81,8 +81,8 @@ fn cut(whole: Span, counts: impl Iterator<Item = usize>) -> Blocks {
     Blocks::Listed(counts.map(block).collect())
 }
 
-/// The blocks in `sum`, which lie as in the whole contribution, one node after the other: where
-/// they are, if that is their order.
+/// The blocks in `sum`, which lie as in the whole contribution, sorted by node; not moved if they
+/// are in that order already.
 fn sort_by_node(b: &mut Builder, levels: &Levels, p: &ReduceScatter, sum: Span) -> Span {
     if levels.are_consecutive() {
         return sum;
@@ -97,7 +97,7 @@ fn sort_by_node(b: &mut Builder, levels: &Levels, p: &ReduceScatter, sum: Span) 
     sorted
 }
 
-/// What each node is to have of what is sorted by nodes.
+/// Each node's part of data that is sorted by nodes.
 fn blocks_of_nodes(levels: &Levels, p: &ReduceScatter, whole: Span) -> Vec<Span> {
     let mut next = 0;
     let of_node = |ranks: &Arc<[u32]>| {
@@ -123,11 +123,11 @@ pub(crate) fn reduce_scatter_ring(b: &mut Builder, p: &ReduceScatter) {
     });
 }
 
-/// Within each node, and what all nodes before have come to, from the last rank of each to the
-/// others of the next.
+/// A scan within each node. The total of all nodes before goes from the last rank of each node to
+/// the other ranks of the next.
 ///
-/// Only where the ranks of each node follow each other: otherwise what comes before a node is not
-/// what comes before its ranks.
+/// This only works if the ranks of each node are consecutive: otherwise the ranks that come before
+/// a node are not those that come before each of its ranks.
 pub(crate) fn scan(b: &mut Builder, p: &Scan) {
     let Some(levels) = levels(b, false) else {
         return flat_scan::by_length(b, p);
@@ -176,7 +176,7 @@ pub(crate) fn scan(b: &mut Builder, p: &Scan) {
     }
 }
 
-/// The last ranks of all nodes, seen by that of `node`.
+/// The last ranks of all nodes, as seen by that of `node`.
 fn last_ranks(levels: &Levels, node: u32) -> Team {
     let last = |ranks: &Arc<[u32]>| ranks[ranks.len() - 1];
     Team::of(node, levels.nodes.iter().map(last).collect::<Vec<_>>())

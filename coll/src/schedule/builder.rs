@@ -13,10 +13,10 @@ use crate::team::Team;
 
 /// Writes the schedule of one rank, in terms of the ranks of a [`Team`].
 ///
-/// Empty messages are not sent where both sides know that they are empty: a send or receive of no
+/// Empty messages are not sent if both sides know that they are empty: a send or receive of no
 /// bytes writes no step, except by [`signal`](Self::signal) and
 /// [`await_signal`](Self::await_signal), or after [`keep_empty`](Self::keep_empty). A `wait` with
-/// nothing to wait for writes none either.
+/// nothing to wait for writes no step either.
 #[derive(Debug)]
 pub struct Builder {
     team: Team,
@@ -24,20 +24,20 @@ pub struct Builder {
     /// Whether something was started since the last wait.
     started: bool,
     lane: Lane,
-    /// Bytes of scratch memory that are in use.
+    /// Bytes of scratch memory in use.
     taken: usize,
     levels: Option<Arc<Levels>>,
-    /// Whether empty messages are sent, too.
+    /// Whether empty messages are sent as well.
     empty: bool,
-    /// Whether the schedule is looked at now and then only.
+    /// Whether the schedule is only polled now and then.
     unattended: bool,
     radix: u32,
 }
 
-/// Bytes that travel at a time where data goes in segments.
+/// Bytes that travel at a time if data goes in segments.
 const SEGMENT: usize = 64 << 10;
-/// Segments of a schedule that is looked at now and then: each costs a look of every rank on its
-/// way.
+/// Segments of a schedule that is only polled now and then: each segment costs one poll of every
+/// rank on its way.
 const FEW: usize = 4;
 
 /// Scratch memory is aligned to this many bytes.
@@ -50,7 +50,7 @@ impl Builder {
         Self::reusing(team, Schedule::default())
     }
 
-    /// The same in the memory of a schedule that is not used any more.
+    /// The same, in the memory of a schedule that is not used any more.
     #[must_use]
     pub fn reusing(team: Team, mut schedule: Schedule) -> Self {
         schedule.steps.clear();
@@ -82,7 +82,8 @@ impl Builder {
         self.schedule
     }
 
-    /// Whom the schedule is written for: ranks below are places in this team.
+    /// The team for which the schedule is written: the ranks in the methods below are places in
+    /// this team.
     #[inline]
     #[must_use]
     pub fn team(&self) -> &Team {
@@ -96,14 +97,14 @@ impl Builder {
         self.team.rank()
     }
 
-    /// Ranks in the team.
+    /// Number of ranks in the team.
     #[inline]
     #[must_use]
     pub fn size(&self) -> u32 {
         self.team.size()
     }
 
-    /// Writes with the places of another team (a part of this one): algorithms over levels.
+    /// Lets `write` use the places of another team, a part of this one: for algorithms over levels.
     pub fn within<R>(&mut self, team: Team, write: impl FnOnce(&mut Self) -> R) -> R {
         let outer = std::mem::replace(&mut self.team, team);
         let levels = self.levels.take();
@@ -112,50 +113,52 @@ impl Builder {
         result
     }
 
-    /// The levels of the team, where that makes a difference: not [within](Self::within) one.
+    /// The levels of the team, if they make a difference; `None` [within](Self::within) another
+    /// team.
     #[inline]
     #[must_use]
     pub fn levels(&self) -> Option<&Arc<Levels>> {
         self.levels.as_ref()
     }
 
-    /// Says which members of the team share a node. Nothing, if all do or none.
+    /// Sets which members of the team share a node; `None` if all of them do, or none.
     pub fn set_levels(&mut self, levels: Option<Arc<Levels>>) {
         self.levels = levels.filter(|levels| levels.are_useful());
     }
 
-    /// The radix of trees that have one to choose.
+    /// The radix for trees that have a choice.
     #[inline]
     #[must_use]
     pub fn radix(&self) -> u32 {
         self.radix
     }
 
-    /// Says the radix of trees that have one to choose: at least 2, the same on all ranks.
+    /// Sets the radix for trees that have a choice: at least 2, and the same on all ranks.
     pub fn set_radix(&mut self, radix: u32) {
         self.radix = radix;
     }
 
-    /// Says that the schedule will run beside a computation that looks at it now and then, as those
-    /// of nonblocking operations do: a round takes as long as it is until the next look, so long
-    /// data goes in few segments. All ranks say so, or none.
+    /// Declares that the schedule will run beside a computation that polls only now and then, as
+    /// the schedules of nonblocking operations do. A round then lasts until the next poll, so long
+    /// data goes in few segments. Either all ranks call this, or none.
     pub fn leave_unattended(&mut self) {
         self.unattended = true;
     }
 
-    /// Bytes that travel at a time of `len` bytes that go in segments: the same on all ranks for
-    /// the same length.
+    /// The segment length for `len` bytes that travel in segments: the same on all ranks for the
+    /// same length.
     #[must_use]
     pub fn segment_of(&self, len: usize) -> usize {
         if !self.unattended {
             return SEGMENT;
         }
-        // A segment per rank at least, so that all links of a chain have one at a time.
+        // At least one segment per rank, so that every link of a chain can have one at the same
+        // time.
         let few = FEW.max(self.size() as usize);
         len.div_ceil(few).next_multiple_of(SEGMENT).max(SEGMENT)
     }
 
-    /// Writes with another lane.
+    /// Lets `write` use another lane.
     ///
     /// # Panics
     /// In debug builds, if there is no such lane.
@@ -169,8 +172,8 @@ impl Builder {
 
     // ---- Memory --------------------------------------------------------------------------------
 
-    /// Takes a layout into the schedule's table, unless it was the last one taken: blocks that are
-    /// given with a layout each often have one for all.
+    /// Adds a layout to the schedule's table, unless it was the last one added: blocks that are
+    /// given with a layout each often share one.
     ///
     /// # Panics
     /// If there are more layouts than 32 bits can number.
@@ -189,7 +192,7 @@ impl Builder {
         self.schedule.layout(span.layout)
     }
 
-    /// `count` items of a layout at an offset in a memory.
+    /// `count` items of a layout, at an offset in a memory.
     pub fn span(&mut self, base: Base, offset: isize, count: usize, layout: &Layout) -> Span {
         Span {
             base,
@@ -210,7 +213,7 @@ impl Builder {
     /// Scratch memory for `count` items like those of `span`, to be combined with them.
     ///
     /// # Panics
-    /// If the items' extent overflows; arguments are validated before.
+    /// If the items' extent overflows; arguments have been validated before.
     pub fn scratch_like(&mut self, span: Span, count: usize) -> Span {
         let layout = self.schedule.layout(span.layout);
         let reach = layout.span(count).expect("the reach was validated");
@@ -224,15 +227,14 @@ impl Builder {
         }
     }
 
-    /// How much scratch memory is taken: for [`release`](Self::release).
+    /// How much scratch memory is in use, to be passed to [`release`](Self::release).
     #[must_use]
     pub fn mark(&self) -> usize {
         self.taken
     }
 
-    /// Waits for everything that was started, and gives back what was taken since
-    /// [`mark`](Self::mark) was called, so that the next part of the work is done in the same
-    /// memory.
+    /// Waits for everything that was started, and frees the scratch memory taken since
+    /// [`mark`](Self::mark), so that the next part of the work uses the same memory.
     pub fn release(&mut self, mark: usize) {
         self.wait();
         self.taken = mark;
@@ -240,7 +242,8 @@ impl Builder {
 
     fn take(&mut self, len: usize) -> usize {
         let first = self.taken;
-        // More than there are addresses remains too much: whoever asks for that memory gets none.
+        // If the size exceeds the address space it stays too large, so that the later allocation
+        // fails.
         let end = first.checked_add(len);
         let end = end.and_then(|end| end.checked_next_multiple_of(ALIGN));
         self.taken = end.unwrap_or(usize::MAX);
@@ -248,25 +251,25 @@ impl Builder {
         first
     }
 
-    /// The operator of [`combine`](Self::combine).
+    /// Sets the operator of [`combine`](Self::combine).
     pub fn set_op(&mut self, op: &Op) {
         self.schedule.op = Some(op.clone());
     }
 
-    /// What the schedule does, for errors.
+    /// Sets the name of the operation, for errors.
     pub(crate) fn set_name(&mut self, name: Name) {
         self.schedule.name = Some(name);
     }
 
-    /// What the rank says that it does.
+    /// Sets the rank's description of its call.
     pub(crate) fn set_stamp(&mut self, stamp: [u8; 64]) {
         self.schedule.stamp = Some(stamp);
     }
 
     // ---- Steps ---------------------------------------------------------------------------------
 
-    /// From now on empty messages are sent and received as others are: all ranks say so or none.
-    /// Then it is noticed if two ranks do not agree that there is nothing to send.
+    /// From now on, empty messages are sent and received like others. Either all ranks call this,
+    /// or none. Two ranks that do not agree that there is nothing to send then notice it.
     pub fn keep_empty(&mut self) {
         self.empty = true;
     }
@@ -285,7 +288,7 @@ impl Builder {
         }
     }
 
-    /// Starts a send of nothing.
+    /// Starts a send of no bytes.
     pub fn signal(&mut self, to: u32) {
         self.start_send(to, Span::bytes(Base::Scratch, 0, 0));
     }
@@ -302,10 +305,10 @@ impl Builder {
         }
     }
 
-    /// Copies, unless both are the same.
+    /// Copies, unless both spans are the same.
     ///
     /// # Panics
-    /// In debug builds, if the two are not equally long.
+    /// In debug builds, if the two have different lengths.
     pub fn copy(&mut self, from: Span, to: Span) {
         debug_assert_eq!(from.len(), to.len(), "a copy of {from:?} to {to:?}");
         if !from.is_empty() && (from.base, from.offset) != (to.base, to.offset) {
@@ -313,10 +316,11 @@ impl Builder {
         }
     }
 
-    /// `right = left op right`. `left` holds what comes first in the order of the ranks.
+    /// `right = left op right`. `left` holds the operands that come first in the order of the
+    /// ranks.
     ///
     /// # Panics
-    /// In debug builds, if the two have not equally many items.
+    /// In debug builds, if the two have different numbers of items.
     pub fn combine(&mut self, left: Span, right: Span) {
         debug_assert_eq!(
             left.count, right.count,
@@ -327,7 +331,7 @@ impl Builder {
         }
     }
 
-    /// A step of the debug mode's comparison.
+    /// Adds a step of the debug mode's comparison.
     pub(crate) fn compare(&mut self, step: Compare) {
         self.schedule.steps.push(Step::Compare(step));
     }
@@ -335,7 +339,7 @@ impl Builder {
     /// Converts numbers to exact sums, or back.
     ///
     /// # Panics
-    /// In debug builds, if the two have not equally many items.
+    /// In debug builds, if the two have different numbers of items.
     pub fn convert(&mut self, how: Convert, from: Span, to: Span) {
         debug_assert_eq!(from.count, to.count, "{from:?} is converted to {to:?}");
         if !from.is_empty() {

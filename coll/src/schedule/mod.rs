@@ -1,14 +1,15 @@
-//! Schedules: what one rank does in one collective operation.
+//! Schedules: the steps of one rank in one collective operation.
 //!
 //! An algorithm does not communicate. It writes down, for one rank, the steps that the rank is to
-//! take ([`Builder`]); the same schedule then runs inside a blocking call, inside progress, or as
-//! often as a persistent operation is started, and a test can run the schedules of all ranks
-//! without any device (`simulate.rs`).
+//! take ([`Builder`]). The same schedule can then run inside a blocking call, inside progress, or
+//! each time a persistent operation is started. A test can run the schedules of all ranks without
+//! any device (`simulate.rs`).
 //!
-//! **Meaning.** Steps are taken in order. [`Step::Send`] and [`Step::Recv`] start, [`Step::Wait`]
-//! waits for everything that was started before it, and the end of the schedule does too. From its
-//! start to the next `Wait` the memory of a receive belongs to it, and that of a send must not be
-//! written. [`Step::Copy`] and [`Step::Combine`] happen where they stand.
+//! **Meaning.** Steps are taken in order. [`Step::Send`] and [`Step::Recv`] start a message.
+//! [`Step::Wait`] waits for everything that was started before it, and so does the end of the
+//! schedule. From its start to the next `Wait` the memory of a receive belongs to the receive, and
+//! that of a send must not be written. [`Step::Copy`] and [`Step::Combine`] take effect at their
+//! place in the order.
 //!
 //! **Matching.** Between two ranks, the messages of one operation in one lane match in the order in
 //! which both start them. Every algorithm has to start them in the same order on both sides.
@@ -27,8 +28,8 @@ use crate::exact::Convert;
 
 pub use crate::compare::Compare;
 
-/// Tells messages apart that the order of starting does not: the two directions between the same
-/// two ranks on a ring of two, say. Below [`LANES`].
+/// Tells apart messages that the order of starting does not, such as those in the two directions
+/// between the two ranks of a ring of two. Below [`LANES`].
 pub type Lane = u8;
 
 /// Number of lanes.
@@ -43,41 +44,41 @@ pub enum Step {
         to: u32,
         /// Lane.
         lane: Lane,
-        /// What is sent.
+        /// The data to send.
         data: Span,
     },
-    /// Starts a receive of exactly as many bytes.
+    /// Starts a receive of exactly the number of bytes in `data`.
     Recv {
         /// Sender.
         from: u32,
         /// Lane.
         lane: Lane,
-        /// Where it goes.
+        /// Where the data goes.
         data: Span,
     },
     /// Waits for everything that was started.
     Wait,
-    /// Copies. The two do not overlap, or are the same.
+    /// Copies. The two spans do not overlap, or are the same.
     Copy {
-        /// What is copied.
+        /// The source.
         from: Span,
-        /// Where to; as many bytes of data.
+        /// The destination, with as many bytes of data.
         to: Span,
     },
     /// `right = left op right`, item by item.
     Combine {
-        /// The operands that come first, in the order of the ranks.
+        /// The operands that come first in the order of the ranks.
         left: Span,
-        /// Those that come after, and the result.
+        /// The operands that come after; the result is written here.
         right: Span,
     },
     /// Converts numbers to exact sums, or back. The two do not overlap.
     Convert {
-        /// Which way.
+        /// The direction, and the type of the numbers.
         how: Convert,
-        /// What is converted.
+        /// The source.
         from: Span,
-        /// Where to; as many items.
+        /// The destination, with as many items.
         to: Span,
     },
     /// A step of the debug mode's comparison.
@@ -99,15 +100,15 @@ impl Step {
 #[derive(Clone, Default)]
 pub struct Schedule {
     pub(crate) steps: Vec<Step>,
-    /// By [`LayoutId`]; the first is bytes.
+    /// Indexed by [`LayoutId`]; the first is bytes.
     pub(crate) layouts: Vec<Layout>,
     /// Bytes of scratch memory.
     pub(crate) scratch: usize,
-    /// The operator of all [`Step::Combine`].
+    /// The operator of all [`Step::Combine`] steps.
     pub(crate) op: Option<Op>,
-    /// What it does: for errors.
+    /// The operation, for errors.
     pub(crate) name: Option<Name>,
-    /// What the rank says that it does, if ranks compare.
+    /// The rank's description of its call, if ranks compare.
     pub(crate) stamp: Option<[u8; 64]>,
 }
 
@@ -118,7 +119,7 @@ impl Schedule {
         &self.steps
     }
 
-    /// Bytes of scratch memory that it needs.
+    /// Bytes of scratch memory that the schedule needs.
     #[must_use]
     pub fn scratch(&self) -> usize {
         self.scratch
@@ -131,7 +132,7 @@ impl Schedule {
         sends.filter(|s| matches!(s, Step::Send { .. })).count()
     }
 
-    /// Bytes of data in them.
+    /// Bytes of data that this rank sends in messages.
     #[must_use]
     pub fn sent_bytes(&self) -> usize {
         let sent = |step: &Step| match step {
@@ -148,7 +149,7 @@ impl Schedule {
         waits.filter(|s| matches!(s, Step::Wait)).count()
     }
 
-    /// Messages that this rank has under way at once, at most.
+    /// The most messages that this rank has under way at once.
     pub(crate) fn width(&self) -> usize {
         let (mut most, mut now) = (0, 0);
         for step in &self.steps {

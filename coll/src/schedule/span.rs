@@ -1,42 +1,42 @@
-//! Where data lies that a schedule moves.
+//! The places of the data that a schedule moves.
 
-/// Which of a schedule's memories: they get their addresses when it runs.
+/// One of a schedule's memories, which get their addresses when the schedule runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Base {
     /// The caller's send buffer.
     Send,
-    /// The caller's receive buffer (the only one of operations that have one).
+    /// The caller's receive buffer, or the only buffer of operations that have just one.
     Recv,
     /// The schedule's own memory.
     Scratch,
 }
 
-/// A layout of the schedule, by its place in the schedule's table.
+/// A layout of the schedule, as an index into its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LayoutId(pub(super) u32);
 
 impl LayoutId {
-    /// Plain bytes. Messages of them match any type.
+    /// Plain bytes. Messages of plain bytes match any type.
     pub const BYTES: Self = Self(0);
 }
 
-/// `count` items of a layout, from `offset` bytes after the beginning of a memory on.
+/// `count` items of a layout, beginning `offset` bytes after the beginning of a memory.
 ///
-/// The other side of a message, or of a copy, may have another layout: what has to agree is the
-/// packed stream.
+/// The other side of a message, or of a copy, may have another layout: only the packed streams have
+/// to agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Span {
-    /// Which memory.
+    /// The memory.
     pub base: Base,
-    /// Bytes from its beginning to displacement 0 of the first item.
+    /// Bytes from the memory's beginning to displacement 0 of the first item.
     pub offset: isize,
     /// Number of items.
     pub count: usize,
-    /// What an item is.
+    /// Layout of an item.
     pub layout: LayoutId,
-    /// Bytes of data of an item.
+    /// Bytes of data in an item.
     pub size: usize,
-    /// Bytes from an item to the next.
+    /// Bytes from one item to the next.
     pub extent: isize,
 }
 
@@ -86,7 +86,7 @@ impl Span {
         }
     }
 
-    /// Both as one, if the other's items are those that follow.
+    /// Both as one span, if the other's items directly follow this one's.
     #[must_use]
     pub fn joined(&self, next: &Self) -> Option<Self> {
         let all = Self {
@@ -97,8 +97,8 @@ impl Span {
         (first == *next).then_some(all)
     }
 
-    /// The items in `parts` parts of nearly equal length: part number `index`. Parts that come
-    /// later are not longer.
+    /// Part number `index` of the items divided into `parts` parts of nearly equal length. Later
+    /// parts are not longer than earlier ones.
     #[must_use]
     pub fn part(&self, index: usize, parts: usize) -> Self {
         let range = part(self.count, index, parts);
@@ -106,7 +106,8 @@ impl Span {
     }
 }
 
-/// Part number `index` of 0..`count` in `parts` parts of nearly equal length, longer ones first.
+/// Part number `index` of 0..`count` divided into `parts` parts of nearly equal length, longer ones
+/// first.
 #[must_use]
 pub fn part(count: usize, index: usize, parts: usize) -> std::ops::Range<usize> {
     let (each, more) = (count / parts, count % parts);
@@ -117,14 +118,14 @@ pub fn part(count: usize, index: usize, parts: usize) -> std::ops::Range<usize> 
 /// One block per rank of a communicator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Blocks {
-    /// All have the same number of items, side by side: the items of `whole` in `ranks` parts.
+    /// Blocks with the same number of items, side by side: the items of `whole` in `ranks` parts.
     Equal {
-        /// Everything.
+        /// All blocks together.
         whole: Span,
         /// Number of blocks.
         ranks: u32,
     },
-    /// Any number of items anywhere.
+    /// Blocks with any number of items, anywhere.
     Listed(Vec<Span>),
 }
 
@@ -142,7 +143,7 @@ impl Blocks {
         }
     }
 
-    /// Blocks `first` to `first + count` as one span, where they lie side by side by construction.
+    /// Blocks `first` to `first + count` as one span, if they lie side by side by construction.
     #[must_use]
     pub fn range(&self, first: u32, count: u32) -> Option<Span> {
         match self {
@@ -154,7 +155,8 @@ impl Blocks {
         }
     }
 
-    /// Whether all blocks are equally long by construction, which every rank knows without asking.
+    /// Whether all blocks are equally long by construction, so that every rank knows it without
+    /// communication.
     #[must_use]
     pub fn are_equal(&self) -> bool {
         matches!(self, Self::Equal { .. })
@@ -169,7 +171,7 @@ impl Blocks {
         }
     }
 
-    /// Bytes of data of all blocks together.
+    /// Bytes of data in all blocks together.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {

@@ -1,4 +1,4 @@
-//! The table that is used where nobody says otherwise.
+//! The default table.
 
 use super::Rule;
 use crate::args::Name;
@@ -6,12 +6,12 @@ use crate::args::Name;
 /// Any number.
 const ANY: usize = usize::MAX;
 
-/// Operation, ranks at most, bytes at most, algorithm.
+/// Operation, most ranks, most bytes, algorithm.
 ///
-/// (Few ranks are better off with one short message after the other than with one that waits for
-/// another: four processes on two cores, 8 bytes, 2 KiB and 8 KiB: broadcast 1.3, 1.5, 1.8 µs for
-/// 1.6, 2.0, 2.3 down a tree (in one run of two; no difference in the other); reduction 0.4 to 1.6,
-/// 0.5 to 1.9, 0.7 to 2.2 µs for 2.0, 2.1 to 2.7, 2.3 to 3.5.)
+/// (With few ranks, one short message after another is better than one that waits for another. Four
+/// processes on two cores, at 8 bytes, 2 KiB and 8 KiB: broadcast 1.3, 1.5, 1.8 µs, against 1.6,
+/// 2.0, 2.3 down a tree (in one run of two; no difference in the other); reduction 0.4 to 1.6, 0.5
+/// to 1.9, 0.7 to 2.2 µs, against 2.0, 2.1 to 2.7, 2.3 to 3.5.)
 const RULES: &[(Name, usize, usize, &str)] = &[
     (Name::Barrier, ANY, ANY, "dissemination"),
     (Name::Bcast, 4, 8 << 10, "linear"),
@@ -53,8 +53,8 @@ const RULES: &[(Name, usize, usize, &str)] = &[
     (Name::Exscan, ANY, ANY, "chain"),
 ];
 
-/// What comes first where ranks are on several nodes, and some share one: operation, bytes at most,
-/// algorithm.
+/// The rules that come first if ranks are on several nodes, some of which are shared: operation,
+/// most bytes, algorithm.
 const LEVELS: &[(Name, usize, &str)] = &[
     (Name::Barrier, ANY, "two-level"),
     (Name::Bcast, 64 << 10, "two-level"),

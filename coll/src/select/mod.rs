@@ -1,4 +1,5 @@
-//! Which algorithm does an operation: a table of rules, the first that matches and fits decides.
+//! Selects the algorithm for an operation by a table of rules: the first rule that matches, and
+//! whose algorithm fits, decides.
 
 mod defaults;
 mod text;
@@ -11,22 +12,22 @@ use crate::args::Name;
 /// One line of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// For which operation.
+    /// The operation to which the rule applies.
     pub operation: Name,
-    /// For at most so many ranks.
+    /// The largest number of ranks to which it applies.
     pub ranks: u32,
-    /// For at most so many bytes ([`Ask::bytes`]).
+    /// The largest number of bytes ([`Ask::bytes`]) to which it applies.
     pub bytes: usize,
-    /// Only where ranks are on several nodes, and some share one.
+    /// Whether it only applies to ranks on several nodes, some of which are shared.
     pub levels: bool,
     /// The algorithm's name.
     pub algorithm: String,
-    /// The radix of its tree, where it [has one](crate::algorithms::has_radix); `None` for the
-    /// usual one.
+    /// The radix of its tree, if it [has one](crate::algorithms::has_radix); `None` for the
+    /// default.
     pub radix: Option<u32>,
 }
 
-/// What is done.
+/// The chosen algorithm.
 pub(crate) struct Chosen<P: 'static> {
     pub(crate) algorithm: &'static Algorithm<P>,
     pub(crate) radix: u32,
@@ -53,16 +54,16 @@ impl Table {
         &self.rules
     }
 
-    /// A table in which some rules come before those that are there by default.
+    /// A table in which `rules` come before the default rules.
     #[must_use]
     pub fn with(mut rules: Vec<Rule>) -> Self {
         rules.extend(defaults::rules());
         Self { rules }
     }
 
-    /// The algorithm for a problem. Where no rule is for it, the first of the list that fits.
+    /// The algorithm for a problem. If no rule applies, the first of the list that fits.
     ///
-    /// All ranks come to the same answer, because they have the same table and ask the same.
+    /// All ranks come to the same answer, because they have the same table and the same query.
     pub(crate) fn choose<P>(
         &self,
         operation: Name,
@@ -86,7 +87,7 @@ impl Table {
         ruled
             .find(|chosen| fits(&chosen.algorithm))
             .unwrap_or_else(|| Chosen {
-                // Every list has an algorithm that fits everything.
+                // Every list contains an algorithm that fits everything.
                 algorithm: list.iter().find(fits).unwrap_or(&list[0]),
                 radix: knomial::RADIX,
             })
@@ -109,7 +110,7 @@ mod tests {
         }
     }
 
-    /// Which algorithm has a broadcast, allreduce, allgather and alltoall of so many bytes.
+    /// The algorithms chosen for a broadcast, allreduce, allgather and alltoall of `bytes` bytes.
     fn chosen(table: &Table, ranks: u32, bytes: usize, levels: bool) -> [&'static str; 4] {
         let (data, ask) = (Span::bytes(Base::Recv, 0, bytes), ask(ranks, bytes));
         let whole = Span::bytes(Base::Recv, 0, bytes * ranks as usize);

@@ -19,7 +19,7 @@ use crate::args::Name;
 /// Reads rules.
 ///
 /// # Errors
-/// What is wrong with the first rule that cannot be used, with what would be right.
+/// What is wrong with the first rule that cannot be used, and what would be right.
 pub fn parse(text: &str) -> Result<Vec<Rule>, String> {
     let lines = text
         .lines()
