@@ -1,4 +1,4 @@
-//! Sums against arithmetic with big integers; [`ranks`] has reductions.
+//! Tests of sums against arithmetic with big integers; [`ranks`] tests reductions.
 
 mod ranks;
 
@@ -32,7 +32,7 @@ fn nasty(random: &mut Random) -> f64 {
     }
 }
 
-/// The value of a multiple of 2^-1074 by another way: digits one by one, from the top.
+/// Computes the value of a multiple of 2^-1074 in another way: digit by digit, from the top.
 fn slow_value(sum: &[i128; 40], negative: bool) -> f64 {
     // Words of 60 bits, normalised and not negative.
     let bit = |at: usize| at / 60 < 40 && sum[at / 60] >> (at % 60) & 1 == 1;
@@ -51,7 +51,7 @@ fn slow_value(sum: &[i128; 40], negative: bool) -> f64 {
     let mut exponent = lowest as i32 - 1074;
     while exponent < 0 {
         let step = exponent.max(-1000);
-        // Subnormal results have no digits to lose: they are multiples of the smallest number.
+        // Subnormal results lose no digits, because they are multiples of the smallest number.
         value *= 2f64.powi(step);
         exponent -= step;
     }
@@ -86,7 +86,7 @@ fn slow_sum(numbers: &[f64]) -> f64 {
     };
     let negative = carry(&mut sum) < 0;
     if negative {
-        // The digits are those of 2^2400 more than the sum.
+        // The digits are those of the sum plus 2^2400.
         sum.iter_mut().for_each(|word| *word = -*word);
         carry(&mut sum);
     }
@@ -187,7 +187,7 @@ proptest! {
 
     #[test]
     fn short_sums_of_singles_are_those_of_doubles(mantissas in prop::collection::vec(any::<i16>(), 0..100)) {
-        // Exact in doubles, so rounded once by the conversion.
+        // The product is exact in doubles, so the conversion rounds only once.
         let numbers: Vec<f32> = mantissas.iter().map(|&m| f32::from(m) * 1.5e-5).collect();
         let mut sum = Sum::new();
         sum.add_slice(&numbers);
@@ -204,6 +204,6 @@ fn many_numbers_of_one_sign_carry() {
     sum.add_slice(&numbers.iter().map(|x| -x).collect::<Vec<_>>());
     assert_eq!(sum.value(), 0.0);
     sum.add_slice(&numbers);
-    // (2 - 2^-52) * 100,000, of which 17 bits more than a double has are rounded away.
+    // (2 - 2^-52) * 100,000 has 17 bits more than a double, which are rounded away.
     assert_eq!(sum.value(), 200_000.0 - 2.9e-11);
 }

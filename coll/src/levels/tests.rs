@@ -1,4 +1,4 @@
-//! Made-up nodes: uneven, interleaved, and with roots that are not the first of their node.
+//! Made-up nodes: uneven, interleaved, and with roots that are not the first rank of their node.
 
 use super::*;
 use crate::algorithms::reference::{Forms, affine, cases};
@@ -7,7 +7,7 @@ use crate::problem::Barrier;
 use crate::schedule::{Base, Step};
 use crate::simulate::Simulation;
 
-/// Nodes of each rank.
+/// Maps from ranks to nodes.
 pub(super) fn maps() -> Vec<Vec<u32>> {
     vec![
         vec![0, 0],
@@ -24,7 +24,7 @@ pub(super) fn named<P>(list: &'static [Algorithm<P>], name: &str) -> &'static Al
     list.iter().find(|known| known.name == name).expect("known")
 }
 
-/// Messages between nodes.
+/// Number of messages between nodes.
 pub(super) fn crossings(run: &Simulation, levels: &Levels) -> usize {
     let crossing = |rank: u32| {
         let steps = run.schedule(rank).steps().iter();
@@ -100,7 +100,7 @@ fn a_broadcast_reaches_everybody_and_each_node_once() {
                 match name {
                     _ if count == 0 || !levels.are_useful() => {}
                     "two-level" => assert_eq!(crossed, levels.nodes() as usize - 1),
-                    // A root in the middle of its node cuts it in two.
+                    // A root in the middle of its node divides the node in two.
                     _ => assert!(crossed <= levels.nodes() as usize * segments, "{crossed}"),
                 }
             }

@@ -1,4 +1,4 @@
-//! Numbers of operations at their end.
+//! Operation numbers that wrap around.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ use crate::{Operation, Persistent, configure, run, start};
 
 type World = Communicator<Engine<Memory, Single>>;
 
-/// What three ranks do after `before` operations of each kind.
+/// Runs `body` on three ranks after `before` operations of each kind.
 fn after(before: u32, body: impl Fn(&World) + Sync) {
     std::thread::scope(|scope| {
         for transport in memory::network(3) {
@@ -37,7 +37,7 @@ fn after(before: u32, body: impl Fn(&World) + Sync) {
     });
 }
 
-/// Many operations under way while their numbers begin again: messages of each come to it alone.
+/// Many operations under way while their numbers wrap around: each receives only its own messages.
 #[test]
 fn operations_go_on_when_their_numbers_begin_again() {
     for before in [u32::MAX - 5, u32::MAX, 0] {

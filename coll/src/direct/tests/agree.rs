@@ -1,4 +1,4 @@
-//! What operations cost, how boards come and go, and what becomes of ranks that do not agree.
+//! The cost of operations, the life of boards, and the errors of ranks that do not agree.
 
 use portolan_core::transport::TransportCaps;
 use portolan_core::transport::memory;
@@ -44,7 +44,7 @@ fn a_barrier_is_one_signal_and_a_look_at_each_other() {
             }
         });
     }
-    // In two rounds: seven of the own block, and one of each other block.
+    // Two rounds: a rank looks at seven others of its own block, and at one of each other block.
     on_all(20, |world| {
         barrier(world).unwrap();
         let block = if world.rank() < 16 { 7 } else { 3 };
@@ -85,7 +85,7 @@ fn a_root_that_is_far_ahead_waits_for_the_slowest() {
 #[test]
 fn lengths_that_differ_are_told_and_what_follows_works() {
     let lens = [0, 1, 7, 15, 16, 1000, 1025, 20_000, 100_000];
-    // A header has no room for these.
+    // These lengths do not fit in a header.
     let longest = [(300_000, 400_000), (400_000, 300_000), (1, 300_000)];
     for ranks in [2, 3, 4, 10] {
         on_all(ranks, |world| {
@@ -108,7 +108,7 @@ fn lengths_that_differ_are_told_and_what_follows_works() {
                     let (theirs, own) = (format!("{} bytes", usual * 8), format!("{}", odd * 8));
                     assert!(text.contains(&theirs) && text.contains(&own), "{text}");
                 } else if let Err(error) = outcome {
-                    // Where all look before they send messages.
+                    // This happens where all ranks look at all others before they send messages.
                     assert_eq!(error.kind(), ErrorKind::InvalidCount, "{error}");
                 }
                 let mut data = [1];
@@ -129,8 +129,8 @@ fn blocks_that_differ_are_told_and_what_follows_works() {
 fn blocks_that_differ(ranks: u32) {
     on_all(ranks, |world| {
         let layout = Layout::of::<u64>();
-        // With 4 ranks, blocks of 3,125 take two steps, and those of 5,000 are left to messages. Of
-        // 40,000 and more a gather's lie in a long place, or are messages.
+        // With 4 ranks, blocks of 3,125 take two steps, and blocks of 5,000 go as messages. In a
+        // gather, blocks of 40,000 and more lie in a long place, or go as messages.
         let lens = [
             (40_000, 100_000),
             (100_000, 150_000),
@@ -225,7 +225,7 @@ fn blocks_that_differ(ranks: u32) {
     });
 }
 
-/// An allgather of so many items from each rank, as this rank sees it: of 1 and its rank.
+/// An allgather of `counts` items, which contain 1 + the rank, as this rank sees it.
 fn allgatherv(world: &World, counts: &[usize]) -> Result<Vec<u64>> {
     let (layout, rank) = (Layout::of::<u64>(), world.rank() as usize);
     let mut mine = vec![rank as u64 + 1; counts[rank]];
@@ -247,7 +247,7 @@ fn allgatherv(world: &World, counts: &[usize]) -> Result<Vec<u64>> {
 #[test]
 fn counts_that_differ_are_told_where_one_rank_has_a_way_to_choose_and_the_other_has_not() {
     on_all(2, |world| {
-        // 32 KiB and less than a chunk, and more than one.
+        // Blocks of 32 KiB and less than a chunk, and blocks of more than a chunk.
         for len in [4096, 12_800] {
             for odd in [0, 1] {
                 let mut counts = [len; 2];
@@ -259,7 +259,7 @@ fn counts_that_differ_are_told_where_one_rank_has_a_way_to_choose_and_the_other_
                 assert_eq!(error.kind(), ErrorKind::InvalidCount, "{error}");
                 let text = error.to_string();
                 assert!(text.contains("an allgather with"), "{text}");
-                // The boards are in step: with other counts on both, data arrives.
+                // The boards are in step: with counts on which both agree, data arrives.
                 let all = allgatherv(world, &[len, len / 4]).unwrap();
                 assert!(all[..len].iter().all(|&value| value == 1));
                 assert!(all[len..].iter().all(|&value| value == 2));
@@ -306,7 +306,7 @@ fn where_lengths_differ_a_rank_without_a_block_keeps_nobody_waiting() {
             };
             // SAFETY: the buffers outlive the call.
             let outcome = unsafe { run(world, &reduction) };
-            // Of short vectors it waits for nobody, and so does not see it.
+            // Rank 1 waits for no other rank if the vectors are short, and then does not see it.
             match outcome {
                 Ok(()) => assert_eq!(world.rank(), 1),
                 Err(error) => assert_eq!(error.kind(), ErrorKind::InvalidCount),
@@ -337,7 +337,7 @@ fn another_operation_is_told_by_its_name() {
     });
 }
 
-/// An alltoall with counts of its own, of so many items for each rank.
+/// An alltoall with counts, of `each` items for each rank.
 fn alltoallv(world: &World, each: usize) -> Result<()> {
     let (layout, size) = (Layout::of::<u64>(), world.size() as usize);
     let (mut from, mut to) = (vec![1_u64; each * size], vec![0_u64; each * size]);
@@ -359,7 +359,7 @@ fn alltoallv(world: &World, each: usize) -> Result<()> {
 #[test]
 fn who_takes_steps_of_two_numbers_does_not_leave_others_behind() {
     for ranks in [2, 3] {
-        // Steps begin with an even and with an odd number.
+        // So that steps begin with an even and with an odd number.
         for before in 0..4 {
             on_all(ranks, |world| {
                 (0..before).for_each(|_| barrier(world).unwrap());
@@ -395,7 +395,7 @@ fn ranks_of_two_nodes_send_messages_and_those_of_one_do_not() {
             world.barrier().unwrap();
         },
     );
-    // Memory that cannot be stored into directly.
+    // Memory into which other ranks cannot store directly.
     let options = memory::Options {
         caps: memory::Options::default().caps - TransportCaps::DIRECT,
         ..memory::Options::default()
@@ -433,7 +433,7 @@ fn without_memory_for_a_board_all_do_without() {
 
 #[test]
 fn a_dead_member_ends_the_wait_for_it() {
-    // The boards are there before anybody dies.
+    // The boards exist before any rank dies.
     let reduced = std::sync::Barrier::new(4);
     on_some(4, |world| {
         let mut data = [1];
@@ -443,7 +443,7 @@ fn a_dead_member_ends_the_wait_for_it() {
             world.device().declare_self_failed("on purpose");
             return;
         }
-        // Whoever is told before it begins gives up as well as who waits.
+        // A rank that hears of the death before it begins gives up, too, as does one that waits.
         let mut data = vec![1; 40_000];
         let error = allreduce(world, &mut data).unwrap_err();
         assert_eq!(
@@ -476,7 +476,7 @@ fn boards_are_used_again_when_all_have_gone() {
         let second = world.dup().unwrap();
         assert_ne!(region(&second), address);
         drop(first);
-        // All have dropped it now.
+        // All ranks have dropped it now.
         barrier(world).unwrap();
         let third = world.dup().unwrap();
         assert_eq!(region(&third), address);
@@ -506,8 +506,8 @@ fn parts_of_a_communicator_have_boards_of_their_own() {
     });
 }
 
-/// Rank 1 does not come before rank 0 has heard of its mistake: rank 0's first thread is at making
-/// the boards then.
+/// Rank 1 comes only after rank 0 has received its error. Until then one of rank 0's threads is
+/// still making the boards.
 #[test]
 fn two_threads_at_making_the_boards_are_told() {
     use portolan_core::Engine;
@@ -564,7 +564,7 @@ fn long_blocks_of_two_ranks_are_tried_both_ways() {
             let sent = counted(world, Counters::Messages);
             match round {
                 0..16 => assert_eq!(sent, 0),
-                // A trial ends early if it is hopeless.
+                // A hopeless trial ends early.
                 24.. => assert!(sent >= 3, "{sent}"),
                 _ => {}
             }

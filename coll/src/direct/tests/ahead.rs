@@ -1,4 +1,4 @@
-//! Who waits for whom, and how often.
+//! Which ranks wait for which, and how often.
 
 use portolan_core::{Device, TypedBuf};
 use portolan_datatype::{Layout, Op, Predefined};
@@ -6,7 +6,7 @@ use portolan_datatype::{Layout, Op, Predefined};
 use super::{World, buf, costs, on_all};
 use crate::{BlocksArg, Counters, Many, Operation, counted, run};
 
-/// Adds up what all ranks contribute to blocks of some lengths, and gives this rank's own.
+/// Adds up the contributions of all ranks to blocks of some lengths, and returns this rank's block.
 fn reduce_scatter(world: &World, counts: &[usize], value: u64) -> Vec<u64> {
     let layout = Layout::of::<u64>();
     let mut mine = vec![value; counts.iter().sum()];
@@ -24,7 +24,7 @@ fn reduce_scatter(world: &World, counts: &[usize], value: u64) -> Vec<u64> {
 
 #[test]
 fn who_gets_an_empty_block_waits_for_nobody() {
-    // In a cell, and in a chunk.
+    // In a cell and in a chunk.
     for long in [2, 500] {
         on_all(4, |world| {
             let before = costs(world);
@@ -37,7 +37,8 @@ fn who_gets_an_empty_block_waits_for_nobody() {
     }
 }
 
-/// Ranks with empty blocks run ahead of the others, as far as these have room for what they show.
+/// Ranks with empty blocks run ahead of the others, as far as the others have room for what they
+/// show.
 #[test]
 fn what_nobody_waits_for_is_not_overwritten() {
     for long in [1, 1000] {
@@ -57,14 +58,14 @@ fn what_nobody_waits_for_is_not_overwritten() {
     }
 }
 
-/// An alltoall of long blocks takes two chunks in a step, and as few as that allows: those of 64
-/// KiB of four ranks two, behind the one in which they agree. With counts the first step has one
-/// chunk, and tells the lengths. Where ranks take turns on processors one chunk holds as much as
-/// two.
+/// An alltoall of long blocks takes two chunks in a step, and as few steps as possible: blocks of
+/// 64 KiB of four ranks take two, after the step in which the ranks agree. With counts the first
+/// step uses one chunk, and states the lengths. Where ranks take turns on processors, one chunk
+/// holds as much as two elsewhere.
 #[test]
 fn long_blocks_take_few_steps() {
     on_all(4, |world| {
-        // Steps with odd numbers, and with even ones, come before.
+        // So that steps begin with an odd and with an even number.
         for before in 0..4 {
             (0..before).for_each(|_| world.barrier().unwrap());
             let in_turns = u64::from(world.device().processor().is_some());
@@ -75,7 +76,7 @@ fn long_blocks_take_few_steps() {
     });
 }
 
-/// Exchanges blocks of so many numbers, and says in how many steps.
+/// Exchanges blocks of `count` numbers; returns the number of steps.
 fn signals_of_alltoall(world: &World, count: usize, listed: bool) -> u64 {
     let (rank, size) = (u64::from(world.rank()), world.size() as usize);
     let layout = Layout::of::<u64>();

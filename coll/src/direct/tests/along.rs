@@ -1,4 +1,5 @@
-//! Neighbour collectives on tracks: nonblocking and persistent ones with one length for all blocks.
+//! Neighbour collectives on tracks: nonblocking and persistent operations with one length for all
+//! blocks.
 
 use portolan_core::comm::{Dimension, Edges};
 use portolan_core::{Device, ErrorKind, Request, Result, TypedBuf};
@@ -8,17 +9,17 @@ use super::{World, buf, costs, on_all};
 use crate::simulate::Random;
 use crate::{BlocksArg, Many, Operation, Persistent, run, start};
 
-/// Items of 4 bytes: none, in a cell, in a chunk, near the limit of one block and of lists, and
-/// messages.
+/// Numbers of items of 4 bytes: none, in a cell, in a chunk, near the limits for one block and for
+/// lists, and as messages.
 const LENS: [usize; 9] = [0, 1, 7, 300, 2048, 4096, 8192, 16_385, 40_000];
 
-/// What travels along an edge.
+/// An item that travels along an edge.
 fn item(from: u32, to: u32, lane: u32, at: usize) -> u32 {
     from.wrapping_mul(7919) ^ to.wrapping_mul(104_729) ^ (lane << 20) ^ at as u32
 }
 
 /// The ranks at the other ends of edges, each with the number of the edge among those between the
-/// two.
+/// two ranks.
 fn numbered(ranks: &[u32]) -> Vec<(u32, u32)> {
     let before = |at: usize| ranks[..at].iter().filter(|&&r| r == ranks[at]).count();
     (0..ranks.len())
@@ -86,7 +87,7 @@ impl Case {
 }
 
 fn begin(comm: &World, case: &mut Case) -> Result<Request> {
-    // SAFETY: the callers keep the case until they have waited.
+    // SAFETY: the callers keep the case until their wait has ended.
     case.with(&Layout::of::<u32>(), |operation| unsafe {
         start(comm, operation)
     })
@@ -96,8 +97,8 @@ fn wait(comm: &World, request: Request) -> Result<()> {
     comm.device().wait(request).map(drop)
 }
 
-/// All lengths at once and then one by one, nonblocking, and as persistent operations, of which
-/// each is started twice.
+/// All lengths at once and then one by one, in nonblocking form and as persistent operations, each
+/// of which is started twice.
 fn all_forms(comm: &World, sources: &[u32], destinations: &[u32]) {
     let cases = || {
         let new = |len, alltoall| Case::new(comm.rank(), sources, destinations, alltoall, len);
@@ -121,7 +122,7 @@ fn all_forms(comm: &World, sources: &[u32], destinations: &[u32]) {
         });
         let mut plan = plan.unwrap();
         for _ in 0..2 {
-            // SAFETY: the case stays until the wait.
+            // SAFETY: the case is kept until the wait.
             wait(comm, unsafe { plan.start() }.unwrap()).unwrap();
             case.check();
         }
@@ -143,7 +144,7 @@ fn any_length_goes_along_the_edges_of_any_graph() {
         on_all(ranks, |world| {
             let mut random = Random::new(u64::from(ranks));
             for edges in [0, 1, 3, 6, 12, 30, 150] {
-                // Edges may be there twice, and lead to the rank itself; a rank may have none.
+                // Edges may occur twice, and may lead to the rank itself; a rank may have none.
                 let mut end = || random.below(ranks as usize) as u32;
                 let all: Vec<(u32, u32)> = (0..edges).map(|_| (end(), end())).collect();
                 let of = |mine: fn(&(u32, u32)) -> (u32, u32)| {
@@ -161,7 +162,7 @@ fn any_length_goes_along_the_edges_of_any_graph() {
     }
 }
 
-/// A ring of the ranks of a world, with boards; of two, both neighbours are the same.
+/// A ring of the ranks of a world, with boards. With two ranks, both neighbours are the same.
 fn ring(world: &World) -> (World, [u32; 2]) {
     let dims = [Dimension::periodic(world.size())];
     let ring = world.cart_create(&dims, false).unwrap().unwrap();
@@ -248,7 +249,7 @@ fn who_does_something_else_is_told_and_nobody_hangs() {
     });
 }
 
-/// A rank's own two ends of an edge are found to differ in every form, as those of two ranks are.
+/// A rank whose own two ends of an edge differ gets an error in every form, as two ranks do.
 #[test]
 fn a_rank_that_does_not_agree_with_itself_is_told() {
     for ranks in [2, 3] {
@@ -256,14 +257,15 @@ fn a_rank_that_does_not_agree_with_itself_is_told() {
             let (me, layout) = (world.rank(), Layout::of::<u32>());
             let next = (me + 1) % ranks;
             let before = (me + ranks - 1) % ranks;
-            // Also where it has no such edge from itself.
+            // Including the case in which the rank has no such edge from itself.
             for destinations in [vec![me, next], vec![next]] {
                 let mut send = [7; 60_000];
                 let mut recv = [0; 60_000];
                 let lens = [0, 1, 300, 20_000];
                 let differ = lens.into_iter().flat_map(|one| lens.map(|two| (one, two)));
                 for ((sent, expected), turn) in differ.flat_map(|lens| [(lens, 0), (lens, 1)]) {
-                    // Tracks are for the first persistent operations of each.
+                    // A new communicator each time, because only the first persistent operations of
+                    // each get tracks.
                     let comm = graph(world, &[me, before], &destinations);
                     let (alltoall, counts, given) = match turn {
                         0 => (
@@ -271,7 +273,8 @@ fn a_rank_that_does_not_agree_with_itself_is_told() {
                             [[sent, 1], [expected, 1]],
                             sent * (destinations.len() - 1),
                         ),
-                        // The block goes to all, and to the rank itself if that has a place for it.
+                        // The block goes to all destinations, and to the rank itself if that has a
+                        // place for it.
                         _ => (false, [[sent, sent], [expected, sent]], sent),
                     };
                     let places = counts.map(|[first, _]| [0, first as isize]);

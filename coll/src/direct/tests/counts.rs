@@ -1,4 +1,4 @@
-//! Counts of a reduce-scatter on which ranks do not agree.
+//! Counts of a reduce-scatter about which ranks do not agree.
 
 use portolan_core::{Device, ErrorKind, Result};
 use portolan_datatype::{Layout, Op, Predefined};
@@ -6,7 +6,7 @@ use portolan_datatype::{Layout, Op, Predefined};
 use super::{World, buf, on_all};
 use crate::{Operation, Persistent, run, start};
 
-/// How an operation is called.
+/// The form in which an operation is called.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Form {
     Blocking,
@@ -14,7 +14,7 @@ enum Form {
     Persistent,
 }
 
-/// This rank's block of a reduction of the rank's number and 1, and how that ends.
+/// This rank's block of a reduction of rank + 1, and the outcome.
 fn reduce_scatter(world: &World, counts: &[usize], form: Form) -> (Vec<u64>, Result<()>) {
     let layout = Layout::of::<u64>();
     let mut from = vec![u64::from(world.rank()) + 1; counts.iter().sum()];
@@ -40,13 +40,13 @@ fn reduce_scatter(world: &World, counts: &[usize], form: Form) -> (Vec<u64>, Res
     (to, outcome)
 }
 
-/// Lets rank 0 call with the counts in the opposite order, twice the agreed ones around it.
+/// Rank 0 calls with the counts in reverse order, between two calls with the agreed ones.
 fn with_counts_that_differ(ranks: u32, usual: &[usize], form: Form) {
     let reversed: Vec<_> = usual.iter().rev().copied().collect();
     with_other_counts(ranks, usual, &reversed, form);
 }
 
-/// Lets rank 0 call with other counts, twice the usual ones around it.
+/// Rank 0 calls with other counts, between two calls with the usual ones.
 fn with_other_counts(ranks: u32, usual: &[usize], other: &[usize], form: Form) {
     on_all(ranks, |world| {
         // SAFETY: there is no buffer.
@@ -57,7 +57,8 @@ fn with_other_counts(ranks: u32, usual: &[usize], other: &[usize], form: Form) {
             let counts = if is_odd { other } else { usual };
             let (block, outcome) = reduce_scatter(world, counts, form);
             match outcome {
-                // Who waits for no block may be done before the others show what they think.
+                // A rank that waits for no block may be done before the others show that they
+                // disagree.
                 Ok(()) if differ => assert!(block.is_empty(), "{form:?} of {counts:?}"),
                 Ok(()) => assert!(block.iter().all(|&value| value == total)),
                 Err(error) => {
@@ -73,7 +74,8 @@ fn with_other_counts(ranks: u32, usual: &[usize], other: &[usize], form: Form) {
     });
 }
 
-/// A list in which rank 0 and the last have a block whichever way round it is, or none.
+/// Lists in which rank 0 and the last rank have a block in either order of the list, or neither
+/// has.
 fn lists(ranks: usize) -> Vec<Vec<usize>> {
     let ends = |first, between, last| {
         let mut list = vec![between; ranks];
@@ -109,8 +111,8 @@ fn so_are_those_that_go_on_in_progress_in_cells_chunks_and_messages() {
     }
 }
 
-/// Blocks of one length on one side, of several on the other, with the same longest or the same
-/// sum.
+/// Blocks of one length at one rank and of several at the others, with the same longest block or
+/// the same sum.
 #[test]
 fn equal_blocks_are_told_from_others() {
     for times in [1, 2_000] {

@@ -1,6 +1,6 @@
-//! One rank in a sequence of any operations does something else now and then. In the debug mode all
-//! are told, with its number or that of the first rank. Without it nobody waits for ever. What
-//! follows works.
+//! One rank, in a sequence of any operations, does something else now and then. In the debug mode
+//! all ranks get an error that names it, or the first rank that differs from rank 0. Without the
+//! debug mode no rank waits for ever. In both cases the operations that follow work.
 
 use portolan_core::ErrorKind;
 use portolan_core::transport::memory;
@@ -11,13 +11,13 @@ use super::{World, on_all, on_network};
 use crate::simulate::Random;
 use crate::{Operation, Options, run};
 
-/// Operations in which all ranks give the same count, and those with a root.
+/// Operations in which all ranks pass the same count, and operations with a root.
 const OF_ONE_COUNT: [usize; 4] = [1, 8, 9, 11];
 const ROOTED: [usize; 4] = [1, 2, 3, 8];
-/// Those with a count for each rank.
+/// Operations with a count for each rank.
 const OF_COUNTS: [usize; 4] = [2, 3, 5, 7];
 
-/// What the odd rank does in place of a turn; `None` where it does the same after all.
+/// What the odd rank does instead of the turn; `None` if it is no different after all.
 fn another(turn: &Turn, random: &mut Random, ranks: u32) -> Option<Turn> {
     let mut odd = turn.clone();
     match random.below(5) {
@@ -43,7 +43,7 @@ fn name(turn: &Turn) -> usize {
     }
 }
 
-/// The debug mode.
+/// The test in the debug mode.
 fn compared(ranks: u32, turns: usize, longest: usize, seed: u64) {
     let options = Options {
         compare: true,
@@ -93,10 +93,9 @@ fn who_does_something_else_is_named_on_all_ranks() {
     compared(3, 40, 80_000, 101);
 }
 
-/// Whether the operation is one that ranks notice over boards, or on a track, and that leaves them
-/// in step.
+/// Whether ranks notice the difference over boards or on a track, and are left in step.
 fn is_noticed(turn: &Turn, odd: &Turn) -> bool {
-    // A root that shows many pieces looks at nobody.
+    // A root that shows many pieces looks at no other rank.
     let bcasts = [turn, odd].map(|turn| turn.what == 1);
     if bcasts[0] != bcasts[1] && turn.count.max(odd.count) > 1024 {
         return false;
@@ -109,9 +108,9 @@ fn barrier(world: &World) {
     unsafe { run(world, &Operation::Barrier) }.unwrap();
 }
 
-/// Takes a turn in which ranks differ, whatever comes of it.
+/// Takes a turn in which ranks differ, whatever the outcome.
 fn take_in_vain(world: &World, turn: &Turn) {
-    // Who is not told has data without a meaning, and says so.
+    // A rank that gets no error has meaningless data, about which `take` panics.
     let taking = std::panic::AssertUnwindSafe(|| take(world, turn));
     let _ = std::panic::catch_unwind(taking);
 }
@@ -125,7 +124,7 @@ fn over_boards(ranks: u32, turns: usize, longest: usize, seed: u64, form: Form) 
             usual.form = form;
             let mut odd = another(&usual, &mut random, ranks);
             if OF_COUNTS.contains(&usual.what) && random.below(2) == 0 {
-                // Only one count, by a few items or by so many that the block is a message.
+                // Changes only one count, by one item or by so many that the block is a message.
                 let mut counts = usual.clone();
                 let count = &mut counts.counts[random.below(ranks as usize)];
                 *count = if random.below(2) == 0 {

@@ -1,5 +1,5 @@
-//! Many operations under way at once, on communicators that overlap, waited for in an order of each
-//! rank's own.
+//! Many operations under way at once, on overlapping communicators; each rank waits for them in an
+//! order of its own.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use super::{World, buf, on_all};
 use crate::simulate::Random;
 use crate::{Many, Operation, Persistent, run, start};
 
-/// Numbers that an operation works on: in cells, in chunks, by messages.
+/// Amounts of numbers: in cells, in chunks, as messages.
 const LENS: [usize; 7] = [0, 1, 15, 16, 1024, 8192, 8193];
 
-/// An operation of any kind on sums and numbers, with its own memory.
+/// An operation of any kind on numbers, with its own memory.
 struct Flight {
     kind: usize,
     len: usize,
@@ -24,7 +24,7 @@ struct Flight {
 }
 
 impl Flight {
-    /// The same on all ranks but for what they contribute.
+    /// Draws an operation, the same on all ranks except for their contributions.
     fn draw(random: &mut Random, comm: &World, number: u64) -> Self {
         let (kind, len) = (random.below(7), LENS[random.below(LENS.len())]);
         let root = random.below(comm.size() as usize) as u32;
@@ -44,7 +44,7 @@ impl Flight {
         self.number * 1_000_000 + u64::from(rank) * 10_000 + index as u64
     }
 
-    /// For the first time, or once more; the memory stays where it is.
+    /// Fills the memory for the first start, or for another one; the memory stays where it is.
     fn fill(&mut self, comm: &World) {
         for index in 0..self.len {
             self.send[index] = self.value(comm.rank(), index);
@@ -55,7 +55,7 @@ impl Flight {
         }
     }
 
-    /// Lends its memory to an operation.
+    /// Lends the memory to an operation.
     fn with<R>(&mut self, comm: &World, call: impl FnOnce(&Operation<'_>) -> R) -> R {
         let (layout, op) = (Layout::of::<u64>(), &Op::from(Predefined::Sum));
         let (root, len) = (self.root, self.len);
@@ -115,7 +115,7 @@ impl Flight {
     }
 }
 
-/// Waits for what is under way, until so much is left, in an order of this rank's own.
+/// Waits, in an order of this rank's own, until only `left` operations are under way.
 fn wait(
     world: &World,
     comms: &[World],
@@ -142,10 +142,10 @@ fn many(ranks: u32, count: u64, seed: u64) {
             let on = random.below(comms.len());
             let comm = &comms[on];
             let mut flight = Flight::draw(&mut random, comm, number);
-            // A half has a random root of its own, from the same number of the sequence.
+            // Each half has a random root of its own, drawn from the same number of the sequence.
             flight.root %= comm.size();
             flight.fill(comm);
-            // SAFETY: the memory lies still in the map, until the operation is over.
+            // SAFETY: the memory stays in place in the map until the operation is over.
             unsafe {
                 if random.below(6) == 0 {
                     flight.with(comm, |operation| run(comm, operation)).unwrap();
@@ -174,7 +174,8 @@ fn many_are_under_way_on_communicators_that_overlap() {
     many(8, 120, 30);
 }
 
-/// More of them than there are tracks, started in an order of each rank's own, some twice.
+/// More persistent operations than there are tracks, started in an order of each rank's own, some
+/// of them twice.
 #[test]
 fn persistent_ones_are_started_in_any_order() {
     for ranks in [2, 3, 5] {
@@ -196,7 +197,7 @@ fn persistent_ones_are_started_in_any_order() {
                 let mut requests = Vec::new();
                 for &at in &order {
                     plans[at].1.fill(world);
-                    // SAFETY: the buffers lie still until all are over.
+                    // SAFETY: the buffers stay in place until all operations are over.
                     requests.push((at, unsafe { plans[at].0.start() }.unwrap()));
                 }
                 while !requests.is_empty() {

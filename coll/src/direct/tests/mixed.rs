@@ -1,7 +1,7 @@
-//! Any operations one after the other, against what they mean.
+//! Sequences of any operations, compared with their expected results.
 //!
-//! All ranks draw the same sequence from a seed. What a rank contributes follows from the seed, the
-//! rank and the index, so that every rank can work out what it has to get.
+//! All ranks draw the same sequence from a seed. A rank's contribution follows from the seed, the
+//! rank and the index, so every rank can compute what it has to get.
 
 use portolan_core::{Device, Result, TypedBuf};
 
@@ -25,7 +25,7 @@ fn go(world: &World, turn: &Turn, operation: &Operation<'_>) -> Result<()> {
     }
 }
 
-/// Takes one turn and checks what it has brought.
+/// Takes one turn and checks the result.
 pub(super) fn take(world: &World, turn: &Turn) -> Result<()> {
     match turn.what {
         0 => go(world, turn, &Operation::Barrier),
@@ -250,7 +250,7 @@ fn allgather(world: &World, turn: &Turn, listed: bool) -> Result<()> {
 
 fn alltoall(world: &World, turn: &Turn, listed: bool) -> Result<()> {
     let (rank, size) = (world.rank(), world.size() as usize);
-    // From rank a to rank b go as many items as from b to a, so that in place is legal too.
+    // Rank a sends rank b as many items as b sends a, so that the in-place form is valid too.
     let between = |a: u32, b: u32| match listed {
         true => turn.counts[((a + b) as usize) % size],
         false => turn.count,
@@ -258,7 +258,7 @@ fn alltoall(world: &World, turn: &Turn, listed: bool) -> Result<()> {
     let counts: Vec<usize> = (0..size as u32).map(|other| between(rank, other)).collect();
     let places = displacements(&counts);
     let total: usize = counts.iter().map(|count| count + 1).sum();
-    // To rank b goes what begins at index 100 000 · b.
+    // The data for rank b begins at index 100 000 · b.
     let fill = |items: &mut Items| {
         for (to, (&at, &count)) in places.iter().zip(&counts).enumerate() {
             items.set(at as usize, turn.values(rank, to * 100_000, count));
@@ -360,7 +360,7 @@ fn check(turn: &Turn, recv: &Items, ranks: std::ops::Range<u32>) {
     check_from(turn, &recv.get(), 0, ranks);
 }
 
-/// The same where the first is another one.
+/// The same with another first index.
 fn check_from(turn: &Turn, got: &[u64], first: usize, ranks: std::ops::Range<u32>) {
     for (index, &got) in got.iter().enumerate() {
         assert_eq!(
@@ -451,7 +451,7 @@ fn operations(ranks: u32, turns: usize, longest: usize, seed: u64, any_form: boo
             if any_form {
                 turn = turn.in_any_form(&mut random);
             }
-            // Some ranks are late at times, by more than others wait without giving their core
+            // Delays some ranks at times, by more than the others wait before they give their core
             // away.
             (0..own.below(8))
                 .filter(|_| own.below(4) == 0)

@@ -31,8 +31,8 @@ use crate::{Counters, Options, configure, counted, state};
 
 type World = Communicator<Engine<Memory, Single>>;
 
-/// Runs `body` on `n` ranks, which are threads and end together: on boards of which lines are
-/// taken, and on others.
+/// Runs `body` on `n` ranks, which are threads and end together: once on boards whose lines are
+/// taken, and once without.
 fn on_all(n: u32, body: impl Fn(&World) + Sync) {
     for takes in [false, true] {
         let options = Options {
@@ -40,7 +40,7 @@ fn on_all(n: u32, body: impl Fn(&World) + Sync) {
             ..Options::default()
         };
         on_network(memory::network(n), &options, |world| {
-            // Who takes lines too early is seen to do so if their owner is late.
+            // If a rank takes lines too early, a delay of their owner reveals it.
             lingering::begin(if takes { 3 } else { 0 });
             body(world);
             world.barrier().unwrap();
@@ -48,7 +48,7 @@ fn on_all(n: u32, body: impl Fn(&World) + Sync) {
     }
 }
 
-/// Runs `body` on ranks of which not all come to the end.
+/// Runs `body` on ranks of which not all reach the end.
 fn on_some(n: u32, body: impl Fn(&World) + Sync) {
     on_network(memory::network(n), &Options::default(), body);
 }
@@ -81,7 +81,7 @@ fn has_boards(comm: &World) -> bool {
     matches!(state::of(comm).direct.boards.get(), Some(Some(_)))
 }
 
-/// Signals, looks and messages so far.
+/// The numbers of signals, looks and messages so far.
 fn costs(comm: &World) -> [u64; 3] {
     [Counters::Signals, Counters::Looks, Counters::Messages].map(|what| counted(comm, what))
 }

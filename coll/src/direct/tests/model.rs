@@ -1,25 +1,26 @@
-//! The rule by which cells and chunks are used again, without memory or devices: ranks take turns
-//! in an order drawn from a seed. No cell may be written that somebody has yet to read, and nobody
-//! may wait for ever.
+//! A model of the rule for reusing cells and chunks, without memory or devices: ranks take turns in
+//! an order drawn from a seed. No cell may be written that a rank has yet to read, and no rank may
+//! wait for ever.
 //!
-//! What is modelled is `Steps::room`, `room_wide`, `post`, `header_of`, `next` and
-//! `next_published`; the numbers are theirs.
+//! The model covers `Steps::room`, `room_wide`, `post`, `header_of`, `next` and `next_published`;
+//! the constants are theirs.
 
 use crate::direct::boards::board::{CELLS, CHUNKS};
 use crate::simulate::Random;
 
-/// What happens in a step: the same for all ranks.
+/// What happens in a step, the same for all ranks.
 #[derive(Clone, Copy, Debug)]
 struct Kind {
-    /// Who is looked at; `None`: all by all.
+    /// The rank at which the others look; `None` if all look at all.
     root: Option<usize>,
     /// Whether the root looks at the others instead.
     upwards: bool,
     /// Whether data is in chunks.
     chunk: bool,
-    /// Whether it is in two, of this step and of the next; then all look at all.
+    /// Whether it is in two chunks, of this step and the next; all ranks then look at all others.
     wide: bool,
-    /// Whether nothing is shown: the number before a wide step, and that behind it.
+    /// Whether nothing is shown: the number skipped before a wide step, and the second number of
+    /// one.
     skipped: bool,
 }
 
@@ -37,13 +38,13 @@ struct Rank {
     proved: u32,
     done: u32,
     posted: bool,
-    /// Whom it has yet to look at in this step.
+    /// The ranks at which it has yet to look in this step.
     left: Vec<usize>,
 }
 
 struct Model {
     ranks: Vec<Rank>,
-    /// By rank and cell, by rank and chunk: the step that is in it.
+    /// Indexed by rank and cell, and by rank and chunk: the step whose data is in it.
     cells: Vec<Vec<u32>>,
     chunks: Vec<Vec<u32>>,
     kinds: Vec<Kind>,
@@ -80,7 +81,7 @@ impl Model {
         all.filter(reads).collect()
     }
 
-    /// Lets a rank do one thing, if it can.
+    /// Lets a rank take one action, if it can.
     fn turn(&mut self, rank: usize) -> bool {
         let Rank { step, posted, .. } = self.ranks[rank];
         if step as usize > self.kinds.len() {
@@ -127,7 +128,7 @@ impl Model {
         true
     }
 
-    /// Checks that nobody is going to read what is overwritten.
+    /// Checks that no rank has yet to read what is overwritten.
     fn overwrite(&self, me: usize, step: u32, old: u32) {
         if old == 0 {
             return;
@@ -135,7 +136,8 @@ impl Model {
         for reader in self.readers(me, old) {
             let at = &self.ranks[reader];
             let over = at.step > old || at.step == old && at.posted && !at.left.contains(&me);
-            // What the reader has looked at it may still be copying, until it ends the step.
+            // A reader may still be copying from a cell at which it has looked, until it ends the
+            // step.
             assert!(
                 over && at.step > old,
                 "rank {me} overwrites {old} in {step}, before {reader}"
@@ -143,7 +145,7 @@ impl Model {
         }
     }
 
-    /// `header_of`, and `next` after the last.
+    /// `header_of`, and `next` after the last one.
     fn look(&mut self, me: usize, step: u32) -> bool {
         let kind = self.kind(step);
         if let Some(index) = (0..self.ranks[me].left.len()).find(|&index| {
@@ -179,7 +181,7 @@ fn nothing_is_overwritten_and_nobody_waits_for_ever() {
     for seed in 0..600 {
         let mut random = Random::new(seed);
         let ranks = 2 + random.below(4);
-        // Some sequences of one kind mostly, some of all.
+        // Some sequences are mostly of one kind, some of all kinds.
         let bias = random.below(4);
         let kind = |random: &mut Random| Kind {
             root: (random.below(8) >= 2 * bias).then(|| random.below(ranks)),
@@ -194,7 +196,7 @@ fn nothing_is_overwritten_and_nobody_waits_for_ever() {
                 kinds.push(kind(&mut random));
                 continue;
             }
-            // The first step is number 1.
+            // The first step has number 1.
             if kinds.len().is_multiple_of(2) {
                 kinds.push(SKIPPED);
             }
@@ -208,7 +210,7 @@ fn nothing_is_overwritten_and_nobody_waits_for_ever() {
         }
         let end = kinds.len() as u32 + 1;
         let mut model = Model::new(ranks, kinds);
-        // A rank is slow for a while, then another.
+        // One rank is slow for a while, then another.
         loop {
             let slow = random.below(ranks);
             let mut moved = false;

@@ -1,4 +1,4 @@
-//! Neighbour collectives over boards: lengths on both sides of all limits, edges of any number, and
+//! Neighbour collectives over boards: lengths on both sides of all limits, any number of edges, and
 //! ranks that do not agree.
 
 use portolan_core::comm::{Dimension, Edges};
@@ -10,16 +10,16 @@ use crate::direct::boards::long::without_memory;
 use crate::simulate::Random;
 use crate::{BlocksArg, LayoutsArg, Many, Operation, run, start};
 
-/// Items of 4 bytes: none, in a cell, in a chunk, near and above its end for lists and one block,
-/// in long places, as messages.
+/// Numbers of items of 4 bytes: none, in a cell, in a chunk, near and above its end for lists and
+/// for one block, in long places, as messages.
 const LENS: [usize; 10] = [0, 1, 5, 300, 2048, 6000, 17_409, 40_000, 130_000, 300_000];
 
-/// What travels along an edge.
+/// An item that travels along an edge.
 fn item(from: u32, to: u32, lane: u32, at: usize) -> u32 {
     from.wrapping_mul(7919) ^ to.wrapping_mul(104_729) ^ (lane << 20) ^ at as u32
 }
 
-/// A rank's neighbours with the number of each edge among those between the two.
+/// A rank's neighbours, each with the number of the edge among those between the two ranks.
 fn numbered(ranks: &[u32]) -> Vec<(u32, u32)> {
     let before = |at: usize| {
         ranks[..at]
@@ -31,7 +31,7 @@ fn numbered(ranks: &[u32]) -> Vec<(u32, u32)> {
     (0..ranks.len()).map(edge).collect()
 }
 
-/// Blocks behind each other, with a gap of one item.
+/// Blocks one after another, with a gap of one item.
 struct Blocks {
     data: Vec<u32>,
     counts: Vec<usize>,
@@ -87,7 +87,7 @@ fn go(comm: &World, operation: &Operation<'_>, blocking: bool) -> Result<()> {
     }
 }
 
-/// An alltoallv along edges, of which each has its length, and an allgatherv.
+/// An alltoallv along edges, each with a length of its own, and an allgatherv.
 fn both(comm: &World, sources: &[u32], destinations: &[u32], len: impl Fn(u32, u32, u32) -> usize) {
     let (me, layout) = (comm.rank(), Layout::of::<u32>());
     let (sources, destinations) = (numbered(sources), numbered(destinations));
@@ -128,7 +128,7 @@ fn any_lengths_go_along_the_edges_of_any_graph() {
         on_all(ranks, |world| {
             let mut random = Random::new(u64::from(ranks));
             for turn in 0..24 {
-                // Edges may be there twice, and lead to the rank itself; a rank may have none.
+                // Edges may occur twice, and may lead to the rank itself; a rank may have none.
                 let mut end = || random.below(ranks as usize) as u32;
                 let all: Vec<(u32, u32)> = (0..turn).map(|_| (end(), end())).collect();
                 let of = |mine: fn(&(u32, u32)) -> (u32, u32)| {
@@ -162,12 +162,12 @@ fn more_edges_between_two_ranks_than_lanes_keep_their_order() {
         for longest in [10, 2500] {
             both(&graph, &all, &all, |_, _, lane| 1 + lane as usize % longest);
         }
-        // Empty ones among them.
+        // Some blocks are empty.
         both(&graph, &all, &all, |_, _, lane| lane as usize % 3);
         both(&graph, &all, &all, |_, _, lane| {
             3000 * usize::from(lane % 3 == 1)
         });
-        // Short and long ones in one lane.
+        // Short and long blocks in one lane.
         both(
             &graph,
             &all,
@@ -198,8 +198,8 @@ fn two_that_send_each_other_what_neither_expects_do_not_wait_for_each_other() {
     });
 }
 
-/// Of one edge one end has another length than the other: in a nonblocking operation nobody waits
-/// for ever, who takes the block is told, and what follows works.
+/// One end of an edge has another length than the other end. In a nonblocking operation no rank
+/// waits for ever, only the two ends of the edge get an error, and what follows works.
 fn one_end_differs(ranks: u32, seed: u64) {
     let lens = [0, 1, 7, 300, 3000, 9000, 20_000, 40_000];
     on_all(ranks, |world| {
@@ -277,7 +277,7 @@ fn an_edge_whose_ends_differ_holds_nobody_up() {
 
 #[test]
 fn a_list_that_has_no_room_goes_as_messages() {
-    // 20 blocks of 2,000 items each way, and between them some that are too long for any list.
+    // 20 blocks of 2,000 items each way, and among them some that are too long for any list.
     let len = |_, _, lane| if lane % 5 == 1 { 3000 } else { 2000 };
     on_all(3, |world| {
         let me = world.rank();
@@ -293,7 +293,7 @@ fn a_list_that_has_no_room_goes_as_messages() {
     });
 }
 
-/// A ring of the ranks of a world; of two, both neighbours are the same.
+/// A ring of the ranks of a world. With two ranks, both neighbours are the same.
 fn ring(world: &World) -> World {
     let dims = [Dimension::periodic(world.size())];
     world.cart_create(&dims, false).unwrap().unwrap()
@@ -331,7 +331,8 @@ fn lengths_that_differ_are_told_and_what_follows_works() {
         on_all(ranks, |world| {
             let (ring, layout) = (ring(world), Layout::of::<u32>());
             for (odd, usual) in LENS.iter().flat_map(|&odd| LENS.map(|usual| (odd, usual))) {
-                // Nothing is sent for an empty block that is longer elsewhere (see `BlocksArg`).
+                // No message is sent for an empty block, even if it is longer at the other end (see
+                // `BlocksArg`).
                 if odd == usual || odd.min(usual) == 0 {
                     continue;
                 }
@@ -425,7 +426,7 @@ fn who_sends_to_one_that_does_something_else_does_not_wait_for_it() {
                 recv: recv.many(&layout),
             };
             if me == 0 {
-                // It does not look at the other, but for the sake of its message.
+                // Rank 0 would not look at the other rank except because of its message.
                 let _ = go(&graph, &list, true);
             } else {
                 let pauses = if late { 2000 } else { 0 };
@@ -466,7 +467,7 @@ fn an_answer_may_be_of_another_type_and_a_wrong_one_is_told() {
                         memory: MemoryKind::Host,
                     })
                 };
-                // Lists of layouts show no type, but what is taken from others may be compared.
+                // Lists of layouts show no type, but the data taken from others may be compared.
                 for receive in [many(&mut recv, &theirs), equal(&mut recv, &theirs[0])] {
                     let operation = Operation::NeighbourAlltoall {
                         send: equal(&mut send, &mine[0]),
@@ -554,7 +555,7 @@ fn memory_of_long_places_grows_and_is_used_again() {
                 let right = |(at, got): (usize, &u32)| *got == item(1 - rank, 0, 0, at % len);
                 assert!(recv.iter().enumerate().all(right), "{len}");
             }
-            // Of the four lengths the third has room in what the second has taken.
+            // The third of the four lengths fits in the memory that was taken for the second.
             let own = boards().unwrap().long.own();
             assert_eq!(own.len(), 3);
             taken.push(own.iter().map(|region| region.ptr).collect::<Vec<_>>());

@@ -1,5 +1,6 @@
-//! Operators that call collective operations, which they must not: on the communicator that is at
-//! one they are told, and whatever they do the memory of the boards is nobody else's.
+//! Operators that call collective operations, which they must not. On the communicator whose
+//! operation is running they get an error. Whatever they do, no other data gets into the memory of
+//! the boards.
 
 use std::cell::RefCell;
 
@@ -11,7 +12,7 @@ use super::{World, buf, has_boards, on_all};
 use crate::{Operation, run, start};
 
 thread_local! {
-    /// Where the operator finds the communicator of its rank, and what it has come to there.
+    /// The communicator of the rank, for the operator to use, and the operator's outcomes.
     static RANK: RefCell<Option<World>> = const { RefCell::new(None) };
     static TOLD: RefCell<Vec<Result<()>>> = const { RefCell::new(Vec::new()) };
     static STARTED: RefCell<Vec<(Request, Box<[u64; 1]>)>> = const { RefCell::new(Vec::new()) };
@@ -29,7 +30,7 @@ fn sum<'a>(data: &mut [u64], layout: &'a Layout, op: &'a Op) -> Operation<'a> {
     }
 }
 
-/// Adds, and calls a blocking operation of the same communicator.
+/// Adds, and calls a blocking operation on the same communicator.
 fn calling() -> Op {
     Op::new(true, |a: u64, b: u64| {
         let (mut data, layout) = ([a], Layout::of::<u64>());
@@ -40,7 +41,7 @@ fn calling() -> Op {
     })
 }
 
-/// Adds, and starts a nonblocking operation of the same communicator.
+/// Adds, and starts a nonblocking operation on the same communicator.
 fn starting() -> Op {
     Op::new(true, |a: u64, b: u64| {
         let layout = Layout::of::<u64>();
@@ -53,7 +54,7 @@ fn starting() -> Op {
     })
 }
 
-/// What is called with the operator of a test, on one number per rank.
+/// The operations that a test calls with its operator, on one number per rank.
 fn reductions<'a>(
     data: &mut [u64],
     layout: &'a Layout,
@@ -100,7 +101,7 @@ fn an_operator_that_calls_a_blocking_operation_is_told() {
             RANK.set(Some(world.clone()));
             let (size, me) = (n as usize, world.rank());
             let (layout, op) = (Layout::of::<u64>(), calling());
-            // In a cell, and in a chunk.
+            // In a cell and in a chunk.
             for len in [1, 50] {
                 let counts = vec![len; size];
                 for which in 0..5 {
@@ -147,7 +148,7 @@ fn an_operator_that_starts_an_operation_takes_a_step_of_its_own() {
                 // SAFETY: the data outlives the call.
                 unsafe { run(world, &sum(&mut data, &layout, &op)) }.unwrap();
                 assert_eq!(data, [u64::from(n * (n + 1) / 2)]);
-                // All ranks combine as often, and so start as many.
+                // All ranks combine equally often, and so start the same number.
                 let started = STARTED.take();
                 assert!(!started.is_empty());
                 for (request, data) in started {

@@ -1,4 +1,4 @@
-//! Steps whose numbers begin again.
+//! Step numbers that wrap around.
 
 use std::sync::atomic::Ordering;
 
@@ -8,7 +8,7 @@ use super::{World, buf, on_all};
 use crate::direct::boards::board::CELLS;
 use crate::{Operation, run, state};
 
-/// As if `step` steps had been taken. Called by all ranks, between operations.
+/// Continues as if `step` steps had been taken. Called by all ranks, between operations.
 fn go_on_from(world: &World, step: u32) {
     world.barrier().unwrap();
     let direct = &state::of(world).direct;
@@ -18,7 +18,7 @@ fn go_on_from(world: &World, step: u32) {
     let own = boards.board(world.rank());
     // SAFETY: a board of this communicator.
     unsafe { boards.map.done(own) }.store(step, Ordering::Relaxed);
-    // Nobody looks at these words before everybody has written them.
+    // No rank looks at these words before all ranks have written them.
     world.barrier().unwrap();
 }
 
@@ -39,7 +39,7 @@ fn operations_go_on_when_the_numbers_of_steps_begin_again() {
                 unsafe { run(world, &allreduce) }.unwrap();
             };
             sum(&mut one);
-            // Far enough back that every cell is written again before that.
+            // Far enough back that every cell is reused before the number wraps around.
             for before in [u32::MAX - 40, u32::MAX - CELLS] {
                 go_on_from(world, before);
                 for round in 0..60 {
@@ -47,7 +47,7 @@ fn operations_go_on_when_the_numbers_of_steps_begin_again() {
                     sum(&mut data);
                     let expected = round * u64::from(ranks);
                     assert!(data.iter().all(|&sum| sum == expected), "{round}");
-                    // A root is steps ahead of the others, and waits for what they say.
+                    // A root is steps ahead of the others, and waits for their `done` words.
                     let bcast = Operation::Bcast {
                         data: buf(&mut data, &layout),
                         root: 1,

@@ -10,8 +10,8 @@ use super::{World, buf, on_all};
 use crate::direct::boards::long::LONG;
 use crate::{Many, Operation, run, start};
 
-/// Bytes of a block: in a cell, in a chunk, by messages where those are, and as long as a header
-/// tells, or longer.
+/// Bytes of a block: in a cell, in a chunk, as messages where there are any, the longest that a
+/// header can state, and longer.
 const LENS: [usize; 5] = [8, 1000, 1 << 20, (1 << 21) - 1, 3 << 20];
 
 fn end(world: &World, operation: &Operation<'_>, blocking: bool) -> Result<()> {
@@ -26,7 +26,7 @@ fn end(world: &World, operation: &Operation<'_>, blocking: bool) -> Result<()> {
     }
 }
 
-/// Lets this rank call a scatter, with blocks of `len` bytes, from a root.
+/// Calls a scatter on this rank, with blocks of `len` bytes, from a root.
 fn scatter(world: &World, root: u32, len: usize) -> Result<()> {
     scatter_in(world, root, len, true)
 }
@@ -67,7 +67,7 @@ fn gather_in(world: &World, root: u32, len: usize, blocking: bool) -> Result<()>
     end(world, &operation, blocking)
 }
 
-/// Where it succeeds, it is right.
+/// A reduction to a root; if it succeeds, the result must be right.
 fn reduce_in(world: &World, root: u32, len: usize, blocking: bool) -> Result<()> {
     let layout = Layout::of::<u8>();
     let [mut send, mut recv] = [vec![1u8; len], vec![0u8; len]];
@@ -119,11 +119,12 @@ fn who_waits_for_one_that_waits_is_told() {
             for len in LENS {
                 is_told(scatter(world, next, len), "a scatter");
                 barrier(world);
-                // All collect, and nobody gives.
+                // All ranks collect, and none gives.
                 is_told(gather(world, world.rank(), len), "a gather");
                 barrier(world);
             }
-            // Longer ones may agree about the way first, whose judge depends on the root.
+            // For longer ones the ranks may agree about the way first, and the judge depends on the
+            // root.
             for len in [8, 120, 121, 10_000] {
                 is_told(bcast(world, next, len, true), "a bcast");
                 barrier(world);
@@ -136,8 +137,8 @@ fn who_waits_for_one_that_waits_is_told() {
     }
 }
 
-/// Bytes of a reduction: in a cell, in a chunk, in several or in parts, and as long as a header
-/// tells, or longer.
+/// Bytes of a reduction: in a cell, in a chunk, in several chunks or in parts, the longest that a
+/// header can state, and longer.
 const REDUCED: [usize; 6] = [8, 1000, 100_000, 1 << 20, (1 << 21) - 1, 3 << 20];
 
 #[test]
@@ -152,7 +153,7 @@ fn two_roots_of_one_reduction_are_told() {
             {
                 is_told(reduce_in(world, me, len, blocking), "a reduce");
                 barrier(world);
-                // The first and the last; those between give to the first.
+                // The first and the last rank are roots; the ranks between give to the first.
                 let root = if me + 1 == ranks { me } else { 0 };
                 let outcome = reduce_in(world, root, len, blocking);
                 if me == root {
@@ -167,20 +168,20 @@ fn two_roots_of_one_reduction_are_told() {
 
 #[test]
 fn who_looks_at_all_sees_how_many_roots_there_are() {
-    // Not those of short reductions, who look at nobody but at the root.
+    // Not short reductions, in which ranks look only at the root.
     for ranks in [2, 3, 4, 5, 8, 9, 11] {
         on_all(ranks, |world| {
             barrier(world);
             let me = world.rank();
             let last = me + 1 == ranks;
             for len in [200_000, 1 << 20, (1 << 21) - 1] {
-                // Nobody is the root, or all are.
+                // No rank is the root, or all are.
                 is_told(reduce_in(world, (me + 1) % ranks, len, true), "a reduce");
                 barrier(world);
                 is_told(reduce_in(world, me, len, true), "a reduce");
                 barrier(world);
-                // One names another than the rest, who have what they want. (Of two, both are the
-                // root.)
+                // One rank names another root than the rest, for which the operation succeeds.
+                // (With two ranks, both are the root.)
                 let outcome = reduce_in(world, if last { 1 } else { 0 }, len, true);
                 match last || ranks == 2 {
                     true => is_told(outcome, "a reduce"),
@@ -203,14 +204,15 @@ fn many_ranks_tell_each_other_of_roots_and_of_lengths() {
             for len in LENS {
                 is_told(reduce_in(world, me, len, true), "a reduce");
                 barrier(world);
-                // One alone: they hear of it from each other.
+                // One rank alone: the others hear of it from each other.
                 is_told(
                     reduce_in(world, if me == 5 { 7 } else { 3 }, len, true),
                     "a reduce",
                 );
                 barrier(world);
                 reduce_in(world, 3, len, true).unwrap();
-                // Longer, and for the longest in parts where others go in rounds.
+                // One rank has more data. For the longest length it proceeds in parts, where the
+                // others go in rounds.
                 let longer = len + usize::from(me == 2);
                 let error = reduce_in(world, 3, longer, true).unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::InvalidCount, "{error}");
@@ -248,7 +250,7 @@ fn of_reductions_of_nothing_no_type_is_compared() {
 
 #[test]
 fn who_passes_on_what_never_comes_is_told() {
-    // With ten ranks and more, some hand on what fits a cell.
+    // With ten ranks and more, some hand on data that fits in a cell.
     for ranks in [10, 12, 19] {
         on_all(ranks, |world| {
             barrier(world);
@@ -257,7 +259,7 @@ fn who_passes_on_what_never_comes_is_told() {
                 is_told(bcast(world, root, 8, true), "a bcast");
                 barrier(world);
             }
-            // Two camps: each rank names the first of the other.
+            // Two camps: each rank names the first rank of the other camp.
             let outcome = bcast(world, if world.rank() < 5 { 5 } else { 0 }, 8, true);
             is_told(outcome, "a bcast");
             barrier(world);
@@ -280,7 +282,7 @@ fn who_gives_to_one_that_does_not_collect_is_told() {
     on_all(3, |world| {
         barrier(world);
         for len in LENS.into_iter().filter(|&len| len > LONG) {
-            // The first collects, from the last; the second would have the last collect.
+            // The first rank collects, from the last; the second rank names the last as the root.
             let outcome = gather(world, [0, 2, 0][world.rank() as usize], len);
             match world.rank() {
                 2 => outcome.unwrap(),
@@ -291,7 +293,7 @@ fn who_gives_to_one_that_does_not_collect_is_told() {
     });
 }
 
-/// Whether somebody sets this soon.
+/// Whether the flag is set soon.
 fn is_set(flag: &AtomicBool) -> bool {
     (0..3000).any(|_| {
         std::thread::sleep(Duration::from_millis(1));
@@ -299,11 +301,11 @@ fn is_set(flag: &AtomicBool) -> bool {
     })
 }
 
-/// An operation of three ranks, in which these name these roots, with blocks of so many bytes.
+/// An operation of three ranks, given the root that this rank names and the bytes of a block.
 type Named = fn(&World, u32, usize, bool) -> Result<()>;
 
-/// Rank 0 sleeps by the time that rank 1 comes, which agrees with rank 2, or does not wait for
-/// anybody. Nobody does anything else before rank 0 has been told.
+/// Rank 0 is asleep by the time that rank 1 comes. Rank 1 agrees with rank 2, or waits for no other
+/// rank. No rank does anything else before rank 0 has received its error.
 #[test]
 fn who_sleeps_for_one_that_looks_elsewhere_is_woken() {
     let cases: [(&str, [u32; 3], Named); 4] = [
@@ -320,16 +322,16 @@ fn who_sleeps_for_one_that_looks_elsewhere_is_woken() {
         let (told, woken) = (AtomicBool::new(false), AtomicBool::new(true));
         on_all(3, |world| {
             barrier(world);
-            // All are told of the end of every other step of a track: not of the one that follows
-            // this.
+            // The end of every other step of a track wakes all ranks. This barrier makes sure that
+            // the step that follows does not.
             end(world, &Operation::Barrier, false).unwrap();
             if world.rank() == 1 {
                 std::thread::sleep(Duration::from_millis(100));
             }
             let outcome = call(world, roots[world.rank() as usize], len, blocking);
             if world.rank() == 0 {
-                // What is given to another may be taken all the same: short ones do not say for
-                // whom they are.
+                // Data given to another root may be taken all the same: short blocks do not say for
+                // which rank they are.
                 assert!(outcome.is_err() || roots[0] == 0, "{name} of {len}");
                 told.store(true, Ordering::Release);
             } else if !is_set(&told) {
@@ -346,7 +348,7 @@ fn who_sleeps_for_one_that_looks_elsewhere_is_woken() {
 
 #[test]
 fn who_was_elsewhere_in_a_long_broadcast_takes_no_pieces_of_two() {
-    // In the first step of the broadcast rank 1 gives to its root, and looks at nobody.
+    // In the first step of the broadcast rank 1 gives data to its root, and looks at no other rank.
     const LEN: usize = 9000;
     on_all(2, |world| {
         barrier(world);
@@ -374,7 +376,7 @@ fn who_was_elsewhere_in_a_long_broadcast_takes_no_pieces_of_two() {
                     assert_eq!(told.kind(), ErrorKind::InvalidArgument);
                     assert!(told.to_string().contains("at an earlier bcast"), "{told}");
                 }
-                // One behind: each whole.
+                // One broadcast behind, and each is complete.
                 (1, _) => {
                     outcome.unwrap();
                     assert_eq!(data, [round - 1; LEN]);
@@ -382,7 +384,7 @@ fn who_was_elsewhere_in_a_long_broadcast_takes_no_pieces_of_two() {
                 _ => outcome.unwrap(),
             }
         }
-        // The last of the root's.
+        // The root's last broadcast.
         if me == 1 {
             bcast(world, 0, LEN, true).unwrap();
         }

@@ -1,15 +1,15 @@
-//! The rule by which places of a track are used again, without memory or devices: ranks start
+//! A model of the rule for reusing the places of a track, without memory or devices: ranks start
 //! operations, which end in any order, in an order drawn from a seed. No cell or chunk may be
-//! written that somebody has yet to read, and nobody may wait for ever.
+//! written that a rank has yet to read, and no rank may wait for ever.
 
 use crate::direct::boards::board::{CHUNK, Map, Place, TrackMap};
 use crate::direct::tracks::turns::Turns;
 use crate::simulate::Random;
 
-/// What an operation is: the same for all ranks.
+/// The kind of an operation, the same for all ranks.
 #[derive(Clone, Copy)]
 struct Kind {
-    /// Whom all others look at; `None`: all look at all.
+    /// The rank at which all others look; `None` if all look at all.
     root: Option<usize>,
     place: Place,
 }
@@ -25,7 +25,7 @@ struct Part {
 struct Rank {
     turns: Turns,
     parts: Vec<Part>,
-    /// What its word says.
+    /// The value of its `done` word.
     done: u32,
 }
 
@@ -34,7 +34,7 @@ struct Model {
     map: TrackMap,
     kinds: Vec<Kind>,
     ranks: Vec<Rank>,
-    /// By rank: the step in each cell, and in each chunk.
+    /// Indexed by rank: the step in each cell, and in each chunk.
     cells: Vec<Vec<u32>>,
     chunks: Vec<Vec<u32>>,
 }
@@ -64,7 +64,7 @@ impl Model {
             .collect()
     }
 
-    /// Starts the next operation, if there is one and the track lets it.
+    /// Starts the next operation, if there is one and the track permits it.
     fn start(&mut self, me: usize) -> bool {
         let rank = &mut self.ranks[me];
         let busy = self.track > 0 && rank.parts.iter().any(|part| !part.over);
@@ -112,7 +112,7 @@ impl Model {
         true
     }
 
-    /// Nobody may yet have to read what `me` has shown in a step.
+    /// Checks that no rank has yet to read what `me` has shown in a step.
     fn overwrite(&self, me: usize, old: u32) {
         if old == 0 {
             return;
@@ -156,7 +156,7 @@ fn run(track: usize, seed: u64) {
     let kinds: Vec<_> = (0..150).map(|_| kind(&mut random)).collect();
     let mut model = Model::new(track, ranks, kinds);
     let mut idle = 0;
-    // Some ranks start many operations at once, some end them as they come.
+    // Some ranks start many operations at once, some end each before the next.
     while idle < 20_000 {
         let me = random.below(ranks);
         let moved = if random.below(3) == 0 {

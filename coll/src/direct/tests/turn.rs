@@ -1,25 +1,25 @@
-//! What one operation of a sequence is, and what ranks contribute to it.
+//! One operation of a sequence, and what ranks contribute to it.
 
 use portolan_core::{MemoryKind, TypedBuf};
 use portolan_datatype::{Layout, Op};
 
 use crate::simulate::Random;
 
-/// How items lie in a buffer.
+/// How items are laid out in a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lie {
     /// Side by side.
     Plain,
     /// With gaps between them.
     Gaps,
-    /// The first is the last: the extent is negative.
+    /// In reverse order: the extent is negative.
     Backwards,
-    /// Each begins with a gap: the lower bound is above 0.
+    /// Each item begins with a gap: the lower bound is above 0.
     Behind,
 }
 
 impl Lie {
-    /// Another one, for the other buffer.
+    /// Another arrangement, for the other buffer.
     pub(super) fn other(self) -> Self {
         match self {
             Self::Plain => Self::Gaps,
@@ -29,7 +29,7 @@ impl Lie {
         }
     }
 
-    /// The layout of an item, how many words it is from one to the next, and from an item's
+    /// The layout of an item, the words from one item to the next, and the words from an item's
     /// beginning to its number.
     fn of_item(self) -> (Layout, isize, usize) {
         let item = Layout::of::<u64>();
@@ -51,7 +51,7 @@ pub(super) struct Items {
     pub(super) layout: Layout,
     count: usize,
     stride: isize,
-    /// Words before the first item's beginning, and from there to its number.
+    /// Words before the first item's beginning, and words from an item's beginning to its number.
     origin: usize,
     lead: usize,
     data: Vec<u64>,
@@ -83,7 +83,7 @@ impl Items {
         items
     }
 
-    /// Where an item's number is.
+    /// The position of an item's number.
     fn place(&self, item: usize) -> usize {
         let first = self.origin + self.lead;
         first
@@ -121,12 +121,12 @@ impl Items {
     }
 }
 
-/// How an operation is called: the same on all ranks.
+/// The form in which an operation is called, the same on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     Blocking,
     Nonblocking,
-    /// Started as often.
+    /// Started this many times.
     Persistent(usize),
 }
 
@@ -148,8 +148,8 @@ pub(super) const WHATS: usize = 12;
 
 impl Turn {
     pub(super) fn draw(random: &mut Random, ranks: u32, longest: usize) -> Self {
-        // Short ones mostly, at the limits of cells and chunks of both lengths, in long places and
-        // too long for those.
+        // Mostly short counts; also counts at the limits of cells and of chunks of both lengths,
+        // for long places, and too long for those.
         let counts = [
             0, 1, 1, 1, 2, 7, 15, 16, 60, 500, 1024, 8192, 8193, 30_000, 34_817, 80_000, 140_000,
         ];
@@ -177,11 +177,11 @@ impl Turn {
         }
     }
 
-    /// The same in a form that is drawn as well.
+    /// The same operation in a form that is also drawn.
     pub(super) fn in_any_form(mut self, random: &mut Random) -> Self {
         self.form = match random.below(8) {
             0 => Form::Blocking,
-            // In place the second time would begin with the result of the first.
+            // In place, a second start would begin with the result of the first.
             1 | 2 => Form::Persistent(if self.in_place {
                 1
             } else {
@@ -192,7 +192,7 @@ impl Turn {
         self
     }
 
-    /// What rank `rank` contributes at `index`.
+    /// The contribution of rank `rank` at `index`.
     pub(super) fn value(&self, rank: u32, index: usize) -> u64 {
         let mixed = self.seed ^ (u64::from(rank) << 40) ^ index as u64;
         mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29) | 1
@@ -224,7 +224,7 @@ pub(super) fn compose(left: u64, right: u64) -> u64 {
     u64::from(a.wrapping_mul(c)) | u64::from(b.wrapping_mul(c).wrapping_add(d)) << 32
 }
 
-/// [`compose`] for items however they lie.
+/// [`compose`] for items in any arrangement.
 pub(super) fn operator() -> Op {
     let each = |layout: &Layout, count: usize, left: *const u8, right: *mut u8| {
         for item in 0..count {
@@ -234,7 +234,7 @@ pub(super) fn operator() -> Op {
                 right.wrapping_offset(at),
             );
             let right = right.cast::<u64>();
-            // SAFETY: both are items that are a number, says `Op::apply`.
+            // SAFETY: `Op::apply` promises that both are items of one number.
             unsafe {
                 right.write_unaligned(compose(left.read_unaligned(), right.read_unaligned()));
             };
@@ -245,7 +245,7 @@ pub(super) fn operator() -> Op {
 }
 
 pub(super) fn displacements(counts: &[usize]) -> Vec<isize> {
-    // Backwards, with a hole of an item between two.
+    // In reverse order, with a hole of one item between two blocks.
     let mut end: usize = counts.iter().map(|count| count + 1).sum();
     let place = |&count: &usize| {
         end -= count + 1;

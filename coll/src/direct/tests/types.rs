@@ -1,4 +1,4 @@
-//! Ranks whose items are of other types than the others'.
+//! Ranks whose items have other types than the others' items.
 
 use portolan_core::{Device, ErrorKind, MemoryKind, Result, TypedBuf};
 use portolan_datatype::{Layout, Op, Predefined};
@@ -6,7 +6,7 @@ use portolan_datatype::{Layout, Op, Predefined};
 use super::{World, on_all};
 use crate::{BlocksArg, Many, Operation, run, start};
 
-/// What moves data without looking at it, and what reduces.
+/// Operations that move data without interpreting it, and operations that reduce.
 const MOVES: [&str; 5] = ["bcast", "gather", "scatter", "allgather", "alltoall"];
 const REDUCES: [&str; 6] = [
     "reduce",
@@ -17,7 +17,7 @@ const REDUCES: [&str; 6] = [
     "exscan",
 ];
 
-/// Words as items of a layout, whose size divides theirs.
+/// Words as items of a layout whose size divides theirs.
 fn words<'a>(data: &mut [u32], layout: &'a Layout) -> TypedBuf<'a> {
     TypedBuf {
         ptr: data.as_mut_ptr().cast(),
@@ -27,7 +27,7 @@ fn words<'a>(data: &mut [u32], layout: &'a Layout) -> TypedBuf<'a> {
     }
 }
 
-/// A block of it for each of so many ranks.
+/// A block of the buffer for each of `size` ranks.
 fn each(buf: TypedBuf<'_>, size: usize) -> Many<'_> {
     Many::Equal(TypedBuf {
         count: buf.count / size,
@@ -35,7 +35,7 @@ fn each(buf: TypedBuf<'_>, size: usize) -> Many<'_> {
     })
 }
 
-/// Lets this rank call an operation on blocks of `len` words of a layout, from or to rank 0.
+/// Calls an operation on this rank with blocks of `len` words of a layout, from or to rank 0.
 /// Returns its result.
 fn call(
     world: &World,
@@ -100,7 +100,7 @@ fn call(
             counts: &counts,
             op,
         },
-        // Its count is that of a block.
+        // The count is that of one block.
         "reduce-scatter-block" => Operation::ReduceScatterBlock {
             send: Some(TypedBuf {
                 count: to_one.count,
@@ -128,7 +128,7 @@ fn call(
     (recv, outcome)
 }
 
-/// Whether a rank takes data of rank 1, or rank 1 data of somebody's.
+/// Whether a rank takes data from rank 1, or is rank 1 and takes data from another.
 fn is_concerned(name: &str, rank: u32, ranks: u32) -> bool {
     match name {
         "bcast" | "scatter" => rank == 1,
@@ -161,7 +161,7 @@ fn types_that_differ_are_told_to_who_takes_the_data_and_what_follows_works() {
                     (50_000, true),
                 ] {
                     if ranks > 8 && !blocking {
-                        continue; // By messages, some of which hand on what others have sent.
+                        continue; // These are messages, some of which forward others' data.
                     }
                     let layout = if world.rank() == 1 { &other } else { &usual };
                     let (_, outcome) = call(world, name, len, layout, blocking);
@@ -232,7 +232,7 @@ fn an_answer_may_be_of_another_type_than_the_request() {
         for (len, blocking) in [(1, true), (1, false), (5000, true), (50_000, true)] {
             let mut send = vec![world.rank() + 1; 2 * len];
             let mut recv = vec![0; 2 * len];
-            // Nothing goes to the rank itself, where the types would not match.
+            // Nothing goes to the rank itself, because the types would not match there.
             let counts = [[0, len], [len, 0]][me];
             let blocks = |data: &mut [u32], layout| {
                 Many::Blocks(BlocksArg {
@@ -321,7 +321,7 @@ fn items_that_lie_over_each_other_are_no_less_right() {
             match unsafe { run(world, &operation) } {
                 Ok(()) if world.rank() == 0 => assert_eq!(recv, [7], "{count}"),
                 Ok(()) => {}
-                // Where a result has no place of its own it may be refused.
+                // Items that overlap themselves may be refused as a result.
                 Err(error) => assert_eq!(error.kind(), ErrorKind::InvalidLayout, "{error}"),
             }
         }

@@ -1,5 +1,5 @@
-//! Operations on tracks: what they cost, what becomes of them when ranks do not agree, die or drop
-//! the communicator.
+//! Operations on tracks: their cost, and their outcome if ranks do not agree, die or drop the
+//! communicator.
 
 use std::sync::{Condvar, Mutex};
 
@@ -15,7 +15,8 @@ use super::{World, buf, costs, has_boards, on_all, on_some};
 use crate::direct::boards::board::small;
 use crate::{BlocksArg, Counters, Many, Operation, Persistent, counted, run, start};
 
-/// Numbers that are a message in place of a contribution on the track of nonblocking operations.
+/// Numbers that go as a message instead of as a contribution on the track of nonblocking
+/// operations.
 const LONG: usize = small(0) / 8 + 1;
 
 fn barrier<D: Device>(world: &Communicator<D>) {
@@ -85,7 +86,8 @@ fn what_a_rank_has_for_the_others_may_fill_a_chunk() {
                     recv: block(&mut to),
                 };
                 let before = counted(world, Counters::Messages);
-                // SAFETY: a block for each rank, from the first on; left alone until the wait.
+                // SAFETY: there is a block for each rank, from the first on; left alone until the
+                // wait.
                 wait(world, unsafe { start(world, &operation) }.unwrap()).unwrap();
                 let messages = counted(world, Counters::Messages) - before;
                 assert_eq!(messages > 0, by_messages, "{len} of {size}");
@@ -170,11 +172,11 @@ fn a_rank_that_goes_by_messages_looks_behind_one_that_is_late() {
     }
 }
 
-/// A rank that has no free cell sends nothing before it has one: what it sends would be taken for
-/// what it is not.
+/// A rank that has no free cell sends nothing before it has one. Its messages could otherwise be
+/// taken for those of another operation.
 #[test]
 fn messages_of_one_that_is_not_shown_yet_are_not_taken() {
-    // As many as a rank may have ahead of those that have ended none.
+    // As many operations as a rank may be ahead of ranks that have ended none.
     const AHEAD: usize = 32;
     let turn = std::sync::Barrier::new(3);
     on_all(3, |world| {
@@ -182,8 +184,8 @@ fn messages_of_one_that_is_not_shown_yet_are_not_taken() {
         let (me, layout) = (world.rank(), Layout::of::<u64>());
         let mut data = vec![u64::from(me); LONG];
         let mut barriers = Vec::new();
-        // The others come first, and look again when rank 1 is gone: so they have ended none, and
-        // it has ended all.
+        // The other ranks come first, and look again only after rank 1 is done. So they have ended
+        // none of the barriers, and rank 1 has ended all.
         for next in [0, 2, 1] {
             if next == me {
                 barriers.extend((0..AHEAD).map(|_| ibarrier(world)));
@@ -214,7 +216,7 @@ fn messages_of_one_that_is_not_shown_yet_are_not_taken() {
                 world.device().device_check(Check::NonBlocking).unwrap();
             }
         }
-        // Rank 1 has made no progress since it started its own.
+        // Rank 1 has made no progress since it started its own operation.
         turn.wait();
         let error = wait(world, request).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
@@ -292,8 +294,8 @@ fn another_operation_is_told_by_its_name() {
     });
 }
 
-/// The last handle goes while operations are under way: they go on, and the boards are used again
-/// afterwards.
+/// The last handle is dropped while operations are under way: they continue, and the boards are
+/// reused afterwards.
 #[test]
 fn operations_outlive_the_communicator() {
     on_all(3, |world| {
@@ -315,7 +317,7 @@ fn operations_outlive_the_communicator() {
     });
 }
 
-/// One is never waited for: it is under way when the device goes.
+/// One operation is never waited for, so it is under way when the device goes away.
 #[test]
 fn an_operation_that_never_ends_goes_with_the_device() {
     on_some(2, |world| {
@@ -324,7 +326,7 @@ fn an_operation_that_never_ends_goes_with_the_device() {
         if world.rank() == 0 {
             iallreduce(world, &mut *data);
         }
-        // The buffer is the operation's for good.
+        // The buffer belongs to the operation for good.
         std::mem::forget(data);
     });
 }
@@ -361,8 +363,8 @@ fn a_dead_member_ends_what_is_under_way() {
     });
 }
 
-/// Ranks 0 and 2 send each other long blocks, which arrive; rank 1, whose short ones lie on its
-/// board, never shows them.
+/// Ranks 0 and 2 send each other long blocks, which arrive. Rank 1, whose short blocks would lie on
+/// its board, never shows them.
 #[test]
 fn a_dead_member_ends_what_waits_for_its_short_block() {
     let started = std::sync::Barrier::new(3);
@@ -377,7 +379,7 @@ fn a_dead_member_ends_what_waits_for_its_short_block() {
         let mut counts = [LONG; 3];
         (counts[1], counts[me]) = (1, 0);
         let (mut from, mut to) = (vec![1u64; LONG + 1], vec![0u64; LONG + 1]);
-        // What goes to rank 1 and comes from it is last.
+        // The blocks to and from rank 1 come last.
         let displacements = [0, LONG as isize, 0];
         let blocks = |data: &mut Vec<u64>| {
             Many::Blocks(BlocksArg {
@@ -403,8 +405,8 @@ fn a_dead_member_ends_what_waits_for_its_short_block() {
     });
 }
 
-/// Two threads of each rank start on one communicator, in turns that the program sees to, and wait
-/// at the same time.
+/// Two threads of each rank start operations on one communicator, taking turns as a program must,
+/// and wait at the same time.
 #[test]
 fn two_threads_start_in_turns_and_wait_together() {
     std::thread::scope(|scope| {

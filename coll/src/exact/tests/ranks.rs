@@ -1,4 +1,4 @@
-//! Reductions in the reproducible mode: the same bits by every algorithm and at every number of
+//! Reductions in the reproducible mode: every algorithm gives the same bits, at every number of
 //! ranks.
 
 use portolan_datatype::{Complex, Datatype, Layout, Op};
@@ -24,8 +24,8 @@ fn only(name: Name, algorithm: &str) -> Table {
     }])
 }
 
-/// Runs a reduction in the reproducible mode and returns what is in the receive buffer of each
-/// rank.
+/// Runs a reduction in the reproducible mode and returns the contents of each rank's receive
+/// buffer.
 fn reduced<T: Datatype>(
     inputs: &[Vec<T>],
     name: Name,
@@ -70,8 +70,8 @@ fn allreduce(b: &mut Builder, layout: &Layout, count: usize) -> Problem {
 
 #[test]
 fn sums_over_ranks_do_not_depend_on_ranks_placement_or_algorithm() {
-    // 40 numbers for each of 30 elements, spread over 1 to 8 ranks: those that a rank has are added
-    // there, exactly, and what it contributes is a sum.
+    // 40 numbers for each of 30 elements, spread over 1 to 8 ranks. A rank adds its own numbers
+    // exactly, and contributes the sum.
     let mut random = Random::new(3);
     let numbers: Vec<Vec<f64>> = (0..30)
         .map(|_| (0..40).map(|_| nasty(&mut random)).collect())
@@ -91,7 +91,7 @@ fn sums_over_ranks_do_not_depend_on_ranks_placement_or_algorithm() {
                 let got = reduced(&inputs, Name::Allreduce, algorithm, &op, allreduce);
                 for memory in got {
                     let sums = memory.as_ptr().cast::<Sum<f64>>();
-                    // SAFETY: the memory has 30 sums; all bits are valid.
+                    // SAFETY: the memory has 30 sums; any bits are valid.
                     let value = |i| unsafe { sums.add(i).read_unaligned() }.value().to_bits();
                     assert_eq!(
                         (0..30).map(value).collect::<Vec<_>>(),
@@ -111,11 +111,11 @@ fn doubles(bytes: &[u8]) -> Vec<u64> {
         .collect()
 }
 
-/// Contributions of `size` ranks of which the numbers for each element are the same set for every
-/// size: those of 8 ranks are given to fewer by leaving out pairs that cancel.
+/// Contributions of `size` ranks whose sum for each element is the same for every size: with fewer
+/// ranks, pairs that cancel are left out.
 fn contributions(size: usize, count: usize) -> Vec<Vec<f64>> {
     let mut random = Random::new(5);
-    // What only one rank has, and pairs that cancel for the rest.
+    // One vector that is contributed once; the others come in pairs that cancel.
     let mut some = || -> Vec<f64> { (0..count).map(|_| nasty(&mut random)).collect() };
     let mut all = vec![some()];
     for _ in 0..3 {
@@ -137,14 +137,14 @@ fn contributions(size: usize, count: usize) -> Vec<Vec<f64>> {
 
 #[test]
 fn every_operation_and_algorithm_gives_the_same_bits_at_1_to_8_ranks() {
-    // More items than go in one part.
+    // More items than fit in one part.
     let count = 4_001;
     let expected: Vec<u64> = contributions(1, count)[0]
         .iter()
         .map(|x| (x + 0.0).to_bits())
         .collect();
     let same = |got: &[u8], what: (&str, usize)| {
-        // The lone number keeps the sign of its zero, sums with +0 do not.
+        // A single number keeps the sign of its zero, sums with +0 do not.
         let plus = |bits: u64| (f64::from_bits(bits) + 0.0).to_bits();
         let got: Vec<_> = doubles(got).into_iter().map(plus).collect();
         assert_eq!(got, expected, "{what:?}");
@@ -247,7 +247,7 @@ fn other_operators_keep_the_order_of_the_ranks() {
     assert_eq!(treatment(&Op::PROD, &int), Treatment::AsIs);
     assert_eq!(treatment(&Op::MIN, &double), Treatment::AsIs);
     assert_eq!(treatment(&Op::MAX, &int), Treatment::AsIs);
-    // Of +0 and -0 the latter is the smallest, wherever it is and whatever the algorithm.
+    // Of +0 and -0 the latter is the smaller, in whatever position and with whatever algorithm.
     for size in 2..=8usize {
         let inputs: Vec<Vec<f64>> = (0..size)
             .map(|rank| vec![if rank % 3 == 1 { -0.0 } else { 0.0 }; 64])
@@ -259,7 +259,7 @@ fn other_operators_keep_the_order_of_the_ranks() {
             }
         }
     }
-    // Products are rounded in one order whatever the table says.
+    // Products are rounded in one order, whatever the table says.
     let mut random = Random::new(9);
     let inputs: Vec<Vec<f64>> = (0..7)
         .map(|_| (0..64).map(|_| random.next() as f64 * 1e-19).collect())

@@ -7,7 +7,7 @@ use crate::algorithms::{ALLGATHER, ALLTOALL, GATHER, SCATTER};
 use crate::levels::tests::{crossings, maps, named};
 use crate::simulate::Random;
 
-/// Every form of blocks on every map of nodes.
+/// Calls `each` for every form of blocks on every map of nodes.
 fn placed(random: &mut Random, mut each: impl FnMut(&Shape, &Levels, &mut Random)) {
     for map in maps() {
         let levels = Arc::new(Levels::new(map.iter().copied()));

@@ -7,8 +7,8 @@ use crate::levels::tests::{crossings, maps, named};
 use crate::schedule::Base;
 use crate::simulate::{Random, Simulation};
 
-/// A reduce-scatter of one case with these blocks, on these nodes; `None` if the algorithm does not
-/// fit.
+/// Runs a reduce-scatter of one case with these blocks, on these nodes; `None` if the algorithm
+/// does not fit.
 fn scattered(name: &str, map: &[u32], case: &Case, counts: &[usize], form: Forms) -> Option<usize> {
     let levels = Arc::new(Levels::new(map.iter().copied()));
     let (total, layout) = (case.count, &case.layout);
@@ -52,7 +52,7 @@ fn every_rank_gets_its_block_from_any_nodes() {
     for name in ["two-level", "node-ring"] {
         for map in maps() {
             for case in cases().into_iter().chain([affine(3_000)]) {
-                // Some of the items for each rank, and what is left for the last.
+                // Some of the items for each rank, and the rest for the last.
                 let (mut counts, mut left) = (Vec::new(), case.count);
                 for _ in 1..map.len() {
                     let count = random
@@ -126,7 +126,7 @@ fn every_rank_gets_the_reduction_of_those_up_to_it_from_any_nodes() {
                     }
                 }
                 if levels.are_consecutive() && levels.are_useful() && case.count == 5 {
-                    // From each node to those 1, 2, 4 ... after it.
+                    // From each node to those 1, 2, 4 and so on after it.
                     let nodes = levels.nodes();
                     let sent = |distance: u32| nodes.saturating_sub(distance) as usize;
                     let rounds = (0..32).map(|round| sent(1 << round)).sum::<usize>();
