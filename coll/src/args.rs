@@ -67,7 +67,7 @@ pub enum Operation<'a> {
     },
     /// Gather and gatherv (MPI-4 section 6.5).
     Gather {
-        /// The own contribution; `None` at the root if it is already in its block.
+        /// This rank's contribution; `None` at the root if it is already in its block.
         send: Option<TypedBuf<'a>>,
         /// Where the contributions go; only used at the root. [`Many::Layouts`] is not allowed.
         recv: Option<Many<'a>>,
@@ -81,7 +81,7 @@ pub enum Operation<'a> {
     Scatter {
         /// The parts; only used at the root. [`Many::Layouts`] is not allowed.
         send: Option<Many<'a>>,
-        /// Where the own part goes; `None` at the root if it stays in its block.
+        /// Where this rank's part goes; `None` at the root if it stays in its block.
         recv: Option<TypedBuf<'a>>,
         /// Rank of the root.
         root: u32,
@@ -91,7 +91,7 @@ pub enum Operation<'a> {
     },
     /// Allgather and allgatherv (MPI-4 section 6.7).
     Allgather {
-        /// The own contribution; `None` if it is already in its block.
+        /// This rank's contribution; `None` if it is already in its block.
         send: Option<TypedBuf<'a>>,
         /// Where the contributions go. The lengths are the same on all ranks, each of which may use
         /// either form. [`Many::Layouts`] is not allowed.
@@ -108,7 +108,7 @@ pub enum Operation<'a> {
     },
     /// MPI-4 section 6.9.1.
     Reduce {
-        /// The own contribution; `None` at the root if it is in `recv`.
+        /// This rank's contribution; `None` at the root if it is in `recv`.
         send: Option<TypedBuf<'a>>,
         /// Where the result goes; only used at the root.
         recv: Option<TypedBuf<'a>>,
@@ -119,7 +119,7 @@ pub enum Operation<'a> {
     },
     /// MPI-4 section 6.9.6.
     Allreduce {
-        /// The own contribution; `None` if it is in `recv`.
+        /// This rank's contribution; `None` if it is in `recv`.
         send: Option<TypedBuf<'a>>,
         /// Where the result goes.
         recv: TypedBuf<'a>,
@@ -128,9 +128,9 @@ pub enum Operation<'a> {
     },
     /// Reduce-scatter with a count per rank (MPI-4 section 6.10.2).
     ReduceScatter {
-        /// The own contribution, with its blocks side by side; `None` if it is in `recv`.
+        /// This rank's contribution, with its blocks side by side; `None` if it is in `recv`.
         send: Option<TypedBuf<'a>>,
-        /// Where the own block of the result goes. In place it also holds the contribution, and
+        /// Where this rank's block of the result goes. In place it also holds the contribution, and
         /// `count` is that of all blocks.
         recv: TypedBuf<'a>,
         /// Items of each rank's block.
@@ -140,29 +140,29 @@ pub enum Operation<'a> {
     },
     /// Reduce-scatter with equal blocks (MPI-4 section 6.10.1). `send` has `count` items per rank.
     ReduceScatterBlock {
-        /// The own contribution, with its blocks side by side (`count` is that of one block);
+        /// This rank's contribution, with its blocks side by side (`count` is that of one block);
         /// `None` if it is in `recv`.
         send: Option<TypedBuf<'a>>,
-        /// Where the own block of the result goes (`count` is that of one block).
+        /// Where this rank's block of the result goes (`count` is that of one block).
         recv: TypedBuf<'a>,
         /// The operator.
         op: &'a Op,
     },
     /// Scan, and exscan if `exclusive` (MPI-4 sections 6.11.1 and 6.11.2).
     Scan {
-        /// The own contribution; `None` if it is in `recv`.
+        /// This rank's contribution; `None` if it is in `recv`.
         send: Option<TypedBuf<'a>>,
         /// Where the result goes.
         recv: TypedBuf<'a>,
         /// The operator.
         op: &'a Op,
-        /// Whether the own contribution is left out.
+        /// Whether this rank's contribution is left out.
         exclusive: bool,
     },
     /// Neighbour allgather and allgatherv (MPI-4 sections 8.6.1): every neighbour gets the same
     /// data, and there is one block per source.
     NeighbourAllgather {
-        /// The own contribution.
+        /// This rank's contribution.
         send: TypedBuf<'a>,
         /// One block per source.
         recv: Many<'a>,

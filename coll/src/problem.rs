@@ -1,8 +1,8 @@
 //! The input of an algorithm: an operation's data as spans, the same for every form of the call.
 //!
 //! "In place", counts per rank, displacements and layouts do not appear here (`lower.rs` has dealt
-//! with them). The own contribution is a span like any other, and may be the very span to which the
-//! result goes.
+//! with them). This rank's contribution is a span like any other, and may be the very span to which
+//! the result goes.
 
 use crate::schedule::{Blocks, Lane, Span};
 
@@ -22,7 +22,7 @@ pub struct Bcast {
 /// Gather and gatherv.
 #[derive(Clone, Debug)]
 pub struct Gather {
-    /// The own contribution. At the root it may be the very span of its block.
+    /// This rank's contribution. At the root it may be the very span of its block.
     pub mine: Span,
     /// Where the contributions go, at the root.
     pub blocks: Option<Blocks>,
@@ -35,7 +35,7 @@ pub struct Gather {
 /// Scatter and scatterv.
 #[derive(Clone, Debug)]
 pub struct Scatter {
-    /// Where the own part goes. At the root it may be the very span of its block.
+    /// Where this rank's part goes. At the root it may be the very span of its block.
     pub mine: Span,
     /// The parts, at the root.
     pub blocks: Option<Blocks>,
@@ -48,7 +48,7 @@ pub struct Scatter {
 /// Allgather and allgatherv.
 #[derive(Clone, Debug)]
 pub struct Allgather {
-    /// The own contribution, which may be the very span of its block.
+    /// This rank's contribution, which may be the very span of its block.
     pub mine: Span,
     /// Where the contributions go; all ranks know all lengths.
     pub blocks: Blocks,
@@ -67,7 +67,7 @@ pub struct Alltoall {
 /// Reduce.
 #[derive(Clone, Copy, Debug)]
 pub struct Reduce {
-    /// The own contribution.
+    /// This rank's contribution.
     pub input: Span,
     /// Where the result goes, at the root; it may be the very span of the contribution.
     pub output: Option<Span>,
@@ -80,7 +80,7 @@ pub struct Reduce {
 /// Allreduce.
 #[derive(Clone, Copy, Debug)]
 pub struct Allreduce {
-    /// The own contribution.
+    /// This rank's contribution.
     pub input: Span,
     /// Where the result goes; it may be the very span of the contribution.
     pub output: Span,
@@ -91,11 +91,11 @@ pub struct Allreduce {
 /// Reduce-scatter and its block form.
 #[derive(Clone, Debug)]
 pub struct ReduceScatter {
-    /// The own contribution, one block per rank.
+    /// This rank's contribution, one block per rank.
     pub input: Blocks,
     /// The same contribution as one span: the blocks lie side by side in the order of the ranks.
     pub whole: Span,
-    /// Where the own block of the result goes; in place, at the beginning of `whole`.
+    /// Where this rank's block of the result goes; in place, at the beginning of `whole`.
     pub output: Span,
     /// Whether the operands' order may be changed.
     pub commutative: bool,
@@ -104,12 +104,12 @@ pub struct ReduceScatter {
 /// Scan and exscan.
 #[derive(Clone, Copy, Debug)]
 pub struct Scan {
-    /// The own contribution.
+    /// This rank's contribution.
     pub input: Span,
     /// Where the result goes; it may be the very span of the contribution. An exclusive scan does
     /// not write to it at rank 0.
     pub output: Span,
-    /// Whether the own contribution is left out (exscan).
+    /// Whether this rank's contribution is left out (exscan).
     pub exclusive: bool,
     /// Whether the operands' order may be changed.
     pub commutative: bool,

@@ -20,7 +20,7 @@ fn on_all(n: u32, options: &Options, body: impl Fn(&World) + Sync) {
     on_nodes(n, u32::MAX, options, body);
 }
 
-/// The same with so many ranks on a node.
+/// The same with `ranks_per_node` ranks on a node.
 fn on_nodes(n: u32, ranks_per_node: u32, options: &Options, body: impl Fn(&World) + Sync) {
     let network = memory::Options {
         ranks_per_node,
@@ -173,8 +173,8 @@ fn persistent_operations_start_in_any_order() {
     });
 }
 
-/// By messages: whether one over the boards is over at once depends on the others, and then it may
-/// be started again.
+/// By messages, because an operation over boards may be over at once, depending on the others, and
+/// may then be started again.
 #[test]
 fn persistent_operations_are_waited_for_before_they_are_started_again() {
     let mut by_messages = Options::default();
@@ -252,7 +252,7 @@ fn ranks_that_compare_find_out_what_differs() {
             assert_eq!(error.kind(), ErrorKind::InvalidArgument);
             assert!(error.to_string().contains(text), "{error}");
         }
-        // The same for a nonblocking call against a blocking one.
+        // The same for a nonblocking call that meets a blocking one.
         let barrier = Operation::Barrier;
         // SAFETY: as above.
         let outcome = unsafe {
@@ -267,7 +267,7 @@ fn ranks_that_compare_find_out_what_differs() {
             error.contains("rank 1 calls a nonblocking barrier"),
             "{error}"
         );
-        // And the communicator is as good as before.
+        // The communicator still works afterwards.
         // SAFETY: as above.
         unsafe { run(world, &bcast(buf(&mut data, &layout), 0)) }.unwrap();
         assert_eq!(data, [0; 8]);
@@ -277,7 +277,8 @@ fn ranks_that_compare_find_out_what_differs() {
 #[test]
 fn ranks_that_compare_find_blocks_with_gaps_that_overlap() {
     on_all(3, &checked(), |world| {
-        // Columns of three rows of four numbers, one of which is a row.
+        // Two blocks are columns of a matrix with three rows of four numbers; the third is part of
+        // a row.
         let int = Layout::of::<u32>();
         let column = Layout::vector(3, 1, 4, &int).unwrap();
         let layouts = [column.clone(), column, int];
@@ -303,8 +304,8 @@ fn ranks_that_compare_find_blocks_with_gaps_that_overlap() {
             // SAFETY: the buffers outlive the call.
             unsafe { run(world, &operation) }
         };
-        // The row is the end of the last one: it meets the second column, where that is the last
-        // one.
+        // The third block is the end of the last row, so it overlaps the second block if that is
+        // the last column.
         let error = exchange(&mut send, &mut matrix, [0, 12, 36]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidCount, "{error}");
         let text = "the blocks of ranks 1 and 2 overlap in the receive buffer";
@@ -321,7 +322,7 @@ fn ranks_that_compare_find_blocks_with_gaps_that_overlap() {
 #[test]
 fn ranks_that_compare_find_equal_blocks_that_overlap() {
     on_all(3, &checked(), |world| {
-        // Two of every four numbers, three times; the next one begins where the second pair is.
+        // Two of every four numbers, three times; the next block begins where the second pair is.
         let int = Layout::of::<u32>();
         let pairs = Layout::vector(3, 2, 4, &int).unwrap();
         let gather = |extent: isize, all: &mut [u32]| {
@@ -375,7 +376,8 @@ fn persistent_operations_are_compared_when_they_are_made() {
         let text = "rank 2 calls bcast with root 1, rank 0 calls bcast with root 0";
         assert!(error.to_string().contains(text), "{error}");
 
-        // Those that all make alike start in any order, and nothing is out of step.
+        // Operations that all ranks make in the same order may be started in any order, and stay in
+        // step.
         let mut first = Persistent::new(world, &first).unwrap();
         let mut second = Persistent::new(world, &bcast(buf(&mut b, &layout), 1)).unwrap();
         let before = counted(world, Counters::Messages);
@@ -457,7 +459,7 @@ fn wrong_arguments_are_errors_before_anything_is_sent() {
             let text = error.to_string();
             assert!(text.contains("bcast: root 2 is outside"), "{text}");
         }
-        // The same bounds, and the data elsewhere in them.
+        // The same bounds, but the data is elsewhere within them.
         let low = Layout::resized(&layout, 0, 16).unwrap();
         let high = Layout::hindexed_block(1, &[12], &layout).unwrap();
         let high = Layout::resized(&high, 0, 16).unwrap();
@@ -475,7 +477,7 @@ fn wrong_arguments_are_errors_before_anything_is_sent() {
         // SAFETY: as above.
         let error = unsafe { run(world, &sum) }.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidLayout, "{error}");
-        // An operator that does not know the type: with one remedy, not two.
+        // An operator that does not know the type: the error has one remedy, not two.
         let floats = Layout::of::<f32>();
         let bits = Operation::Allreduce {
             send: None,

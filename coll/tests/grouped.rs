@@ -1,4 +1,4 @@
-//! Reductions of the same values as items of different lengths: arrays on some ranks, numbers on
+//! Reductions of the same values in items of different lengths: arrays on some ranks, numbers on
 //! others.
 
 use std::sync::Arc;
@@ -35,7 +35,7 @@ fn on_all(n: u32, body: impl Fn(&World) + Sync) {
     }
 }
 
-/// Numbers in items of `each`, which a rank contributes, and room for as many.
+/// Numbers in items of `each`, which a rank contributes, and room for the same number of results.
 struct Data {
     each: usize,
     layout: Layout,
@@ -57,7 +57,7 @@ impl Data {
         }
     }
 
-    /// So many numbers of both.
+    /// Buffers for `sent` and `received` numbers.
     fn bufs(&mut self, sent: usize, received: usize) -> (TypedBuf<'_>, TypedBuf<'_>) {
         let (each, layout) = (self.each, &self.layout);
         let buf = |numbers: &mut [f64], count| TypedBuf {
@@ -82,7 +82,7 @@ fn sums(ranks: std::ops::Range<u32>, places: std::ops::Range<usize>) -> Vec<f64>
 
 fn in_form(world: &World, form: u32, operation: &Operation<'_>) {
     let wait = |request: Request| world.device().wait(request).map(drop);
-    // SAFETY: the caller's buffers live until all of it is over.
+    // SAFETY: the caller's buffers live until all operations are over.
     let outcome = unsafe {
         match form {
             0 => run(world, operation),
@@ -95,7 +95,7 @@ fn in_form(world: &World, form: u32, operation: &Operation<'_>) {
 
 #[test]
 fn ranks_may_group_what_they_reduce_differently() {
-    // The second is one item that is too long for a board.
+    // The second case is one item that is too long for a board.
     for (count, each) in [(30_000, 1000), (20_000, 20_000), (12, 6)] {
         for n in [2, 3] {
             let count = count * n as usize;
@@ -192,14 +192,14 @@ fn groups_may_group_what_they_reduce_differently() {
         let mut data = Data::new(me, count, if me == 0 { 500 } else { 1 });
         let (send, recv) = data.bufs(count, count);
         let operation = inter::InterOperation::Allreduce { send, recv, op };
-        // SAFETY: the buffers live until it is over.
+        // SAFETY: the buffers live until the operation is over.
         unsafe { inter::run(&both, &operation) }.unwrap();
         let others = if me < 3 { 3..5 } else { 0..3 };
         assert_eq!(data.recv, sums(others, 0..count));
     });
 }
 
-/// What is looked at now and then takes few rounds, also between two groups.
+/// An operation that is only polled now and then takes few rounds, also between two groups.
 #[test]
 fn beside_a_computation_groups_take_few_rounds() {
     let count = 1 << 19;
@@ -211,7 +211,7 @@ fn beside_a_computation_groups_take_few_rounds() {
         let operation = inter::InterOperation::Allreduce { send, recv, op };
         let waits = || counted(both.merged(), Counters::Waits);
         let before = waits();
-        // SAFETY: the buffers live until it is over.
+        // SAFETY: the buffers live until the operation is over.
         unsafe { inter::run(&both, &operation) }.unwrap();
         let blocking = waits() - before;
         // SAFETY: as above.

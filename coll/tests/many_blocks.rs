@@ -1,4 +1,4 @@
-//! Blocks with a layout each, more of them than 16 bits can number.
+//! Blocks with a layout each; there are more of them than 16 bits can number.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Ranks that give the blocks of one operation in different forms: one length for all on some,
-//! counts on others.
+//! Ranks that give the blocks of one operation in different forms: one length for all blocks on
+//! some ranks, counts on others.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ fn on_all(n: u32, compare: bool, body: impl Fn(&World) + Sync) {
 /// The operation in each of its forms.
 fn in_all_forms(world: &World, operation: &Operation<'_>) -> [Result<()>; 3] {
     let wait = |request| world.device().wait(request).map(drop);
-    // SAFETY: the caller's buffers live until all of it is over.
+    // SAFETY: the caller's buffers live until all operations are over.
     unsafe {
         [
             run(world, operation),
@@ -47,7 +47,7 @@ fn in_all_forms(world: &World, operation: &Operation<'_>) -> [Result<()>; 3] {
     }
 }
 
-/// A block of so many bytes for each rank, as one length, as counts or as layouts.
+/// A block of `each` bytes for each rank, as one length, as counts or as layouts.
 struct Blocks {
     data: Vec<u8>,
     each: usize,
@@ -57,7 +57,7 @@ struct Blocks {
 }
 
 impl Blocks {
-    /// With a hole between two, where they are given one by one.
+    /// Blocks with a hole between each two, if they are listed one by one.
     fn new(ranks: u32, each: usize) -> Self {
         let places = (0..ranks as usize).map(|rank| (rank * (each + 1)) as isize);
         Self {
@@ -103,7 +103,7 @@ impl Blocks {
 
 #[test]
 fn ranks_that_compare_find_out_who_gives_one_length_and_who_counts() {
-    // By one length these take a tree, or Bruck's way; by counts neither.
+    // With one length the operations use a tree, or Bruck's algorithm; with counts neither.
     on_all(5, true, |world| {
         let (rank, ranks) = (world.rank(), world.size());
         for odd in [0, 3] {

@@ -1,4 +1,4 @@
-//! Operations over a device with room for few requests.
+//! Operations over a device that has room for few requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,20 +16,20 @@ use portolan_core::{
 };
 use portolan_datatype::{Layout, Op};
 
-/// A device with room for so many messages that were started and not waited for.
+/// A device with room for a limited number of messages that were started and not waited for.
 struct Scarce {
     device: Engine<Memory, Single>,
     room: Arc<Room>,
 }
 
-/// Room for so many messages that were started and not waited for.
+/// Room for a limited number of messages that were started and not waited for.
 struct Room {
     room: u32,
     active: AtomicU32,
     refused: AtomicU32,
 }
 
-/// What hooks are given: messages that they start take room, too.
+/// The port that hooks get: messages that they start also take room.
 struct ScarcePort<'a> {
     port: &'a mut dyn Port,
     room: &'a Room,
@@ -152,7 +152,8 @@ fn typed<'a>(data: &mut [u32], count: usize, layout: &'a Layout) -> TypedBuf<'a>
     }
 }
 
-/// Runs `body` on `n` ranks, which are threads; how many requests were refused on all together.
+/// Runs `body` on `n` ranks, which are threads; returns how many requests were refused on all of
+/// them together.
 fn on_all(n: u32, room: u32, body: impl Fn(&Communicator<Scarce>) + Sync) -> u32 {
     on_all_with(n, room, &Options::default(), body)
 }
@@ -194,7 +195,7 @@ fn on_all_with(
 #[test]
 fn operations_wait_for_room_in_the_middle() {
     const N: u32 = 6;
-    // An exchange with one rank takes two requests, and an alltoall has ten.
+    // An exchange with one rank takes two requests; an alltoall takes ten.
     for room in 2..=4 {
         let refused = on_all(N, room, |world| {
             let (me, layout) = (world.rank(), Layout::of::<u32>());
@@ -234,8 +235,8 @@ fn operations_wait_for_room_in_the_middle() {
     }
 }
 
-/// The room is for messages of the hook alone here: the request that the program waits for is none
-/// of them.
+/// The limit applies only to messages of the hook here: the request for which the program waits is
+/// not one of them.
 #[test]
 fn those_under_way_wait_for_room_in_the_middle() {
     const N: u32 = 6;
@@ -262,7 +263,7 @@ fn those_under_way_wait_for_room_in_the_middle() {
     }
 }
 
-/// Without the limit each would hold requests that another one waits for.
+/// Without the limit, each operation would hold requests for which another one waits.
 #[test]
 fn those_that_would_block_each_other_are_not_begun_together() {
     const N: u32 = 4;

@@ -1,5 +1,5 @@
-//! Lengths that are right one by one and longer than the address space together: items of a layout
-//! without an extent lie over each other, so a program can have as many as it likes.
+//! Lengths that are valid one by one, but longer than the address space together. Items of a layout
+//! without an extent overlap, so a program can have any number of them.
 
 use std::sync::Arc;
 
@@ -13,7 +13,8 @@ use portolan_core::transport::memory;
 use portolan_core::{Engine, ErrorKind, MemoryKind, TypedBuf};
 use portolan_datatype::{Layout, Op};
 
-/// Ranks, and what is too long for them: so many bytes of each overflow together.
+/// Number of ranks, and a length that is too long for them: this many bytes on each overflow
+/// together.
 const RANKS: u32 = 4;
 const EACH: usize = 1 << 62;
 
@@ -29,7 +30,7 @@ fn totals_that_overflow_are_refused_before_anything_is_sent() {
                 options.direct = direct;
                 configure(&world, options).unwrap();
                 every_operation(|name, operation| {
-                    // SAFETY: nothing is done with buffers where arguments are wrong.
+                    // SAFETY: buffers are not used if arguments are wrong.
                     let errors = unsafe {
                         [
                             run(&world, operation).unwrap_err(),
@@ -50,7 +51,7 @@ fn totals_that_overflow_are_refused_before_anything_is_sent() {
     });
 }
 
-/// Operations in which every rank has too much.
+/// Calls `each` for operations in which every rank has too much data.
 fn every_operation(mut each: impl FnMut(&str, &Operation<'_>)) {
     const ITEM: usize = 1 << 20;
     let bytes = Layout::contiguous(ITEM, &Layout::byte()).unwrap();
@@ -88,7 +89,8 @@ fn every_operation(mut each: impl FnMut(&str, &Operation<'_>)) {
         let send = Some(own);
         each("allgather", &Operation::Allgather { send, recv });
     }
-    // Not even who only gives, or takes, a block may have one of which a tree would have too many.
+    // A rank that only gives, or only takes, a block gets an error too, if a tree would have to
+    // hold too many such blocks.
     for root in 0..RANKS {
         let gather = Operation::Gather {
             send: Some(own),
@@ -105,7 +107,7 @@ fn every_operation(mut each: impl FnMut(&str, &Operation<'_>)) {
         };
         each("scatter", &scatter);
     }
-    // SAFETY: it touches nothing.
+    // SAFETY: the function touches nothing.
     let op = unsafe { Op::from_raw(true, |_, _, _, _| {}) };
     let sum = Operation::ReduceScatterBlock {
         send: None,

@@ -119,8 +119,8 @@ fn linear(b: &mut Builder, p: &Reduce) {
         return b.wait();
     };
     // Contributions are received in the order in which they are combined: from the last rank to the
-    // first, because combining overwrites the later operand. If the order does not matter, the own
-    // contribution comes first.
+    // first, because combining overwrites the later operand. If the order does not matter, this
+    // rank's contribution comes first.
     let (rank, size) = (b.rank(), b.size());
     let others = (0..size).rev().filter(|&other| other != rank);
     let own_first = p.commutative || rank == size - 1;

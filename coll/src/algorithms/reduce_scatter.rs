@@ -95,8 +95,8 @@ fn reduce_scatter(b: &mut Builder, p: &ReduceScatter) {
     b.wait();
 }
 
-/// Data from ranks before this one is combined with the own block, nearest rank first; data from
-/// ranks after it is combined separately, last rank first. So operands stay in order.
+/// Data from ranks before this one is combined with this rank's block, nearest rank first; data
+/// from ranks after it is combined separately, last rank first. So operands stay in order.
 pub(crate) fn pairwise(b: &mut Builder, p: &ReduceScatter) {
     let (rank, size) = (b.rank(), b.size());
     let own = p.input.of(rank);

@@ -90,8 +90,8 @@ fn doubling(b: &mut Builder, p: &Scan) {
     b.copy(partial.at(), p.output);
 }
 
-/// The same with two reductions: one with the own contribution, for the ranks that come after, and
-/// one without it, for the result. It takes as many rounds as the inclusive scan.
+/// The same with two reductions: one with this rank's contribution, for the ranks that come after,
+/// and one without it, for the result. It takes as many rounds as the inclusive scan.
 fn exclusive_doubling(b: &mut Builder, p: &Scan) {
     let first = b.rank() == 0;
     let like = |b: &mut Builder| b.scratch_like(p.input, p.input.count);
@@ -191,7 +191,7 @@ fn exclusive_chain(b: &mut Builder, p: &Scan) {
             let Some(before) = before else {
                 return (result, own);
             };
-            // The next rank gets the own contribution combined with the data that arrives. In
+            // The next rank gets this rank's contribution combined with the data that arrives. In
             // place, the contribution has to be moved away before that data arrives.
             let sum = rooms.room(index, own);
             if after.is_some() {

@@ -135,8 +135,8 @@ impl<D: Device> Both<'_, D> {
         Err(self.check.error(ErrorKind::InvalidBuffer, &what, remedy))
     }
 
-    /// The buffers that are used: the own one for a rank that talks to a root, the whole one for
-    /// the root. Each must be there.
+    /// The buffers that are used: a rank's own for one that talks to a root, the whole for the
+    /// root. Each must be there.
     fn sides<'b, W>(
         &self,
         root: Root,

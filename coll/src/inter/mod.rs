@@ -47,7 +47,7 @@ pub enum InterOperation<'a> {
     },
     /// Gather and gatherv: from all ranks of the other group to the root (MPI-4 section 6.5).
     Gather {
-        /// The own contribution, if the root is remote.
+        /// This rank's contribution, if the root is remote.
         send: Option<TypedBuf<'a>>,
         /// At the root: one block for each of the others. [`Many::Layouts`] is not allowed.
         recv: Option<Many<'a>>,
@@ -58,7 +58,7 @@ pub enum InterOperation<'a> {
     Scatter {
         /// At the root: one block for each of the others. [`Many::Layouts`] is not allowed.
         send: Option<Many<'a>>,
-        /// Where the own part goes, if the root is remote.
+        /// Where this rank's part goes, if the root is remote.
         recv: Option<TypedBuf<'a>>,
         /// Where the root is.
         root: Root,
@@ -79,7 +79,7 @@ pub enum InterOperation<'a> {
     },
     /// The root gets the reduction over the other group's ranks (MPI-4 section 6.9.1).
     Reduce {
-        /// The own contribution, if the root is remote.
+        /// This rank's contribution, if the root is remote.
         send: Option<TypedBuf<'a>>,
         /// Where the result goes, at the root.
         recv: Option<TypedBuf<'a>>,
@@ -90,7 +90,7 @@ pub enum InterOperation<'a> {
     },
     /// All ranks get the reduction over the other group's ranks (MPI-4 section 6.9.6).
     Allreduce {
-        /// The own contribution.
+        /// This rank's contribution.
         send: TypedBuf<'a>,
         /// Where the result goes.
         recv: TypedBuf<'a>,
@@ -100,10 +100,10 @@ pub enum InterOperation<'a> {
     /// The reduction over the other group's ranks is scattered over the caller's group (MPI-4
     /// section 6.10.2).
     ReduceScatter {
-        /// The own contribution: as many items as the sum of all `counts`, which is the same number
-        /// in both groups.
+        /// This rank's contribution: as many items as the sum of all `counts`, which is the same
+        /// number in both groups.
         send: TypedBuf<'a>,
-        /// Where the own block of the result goes.
+        /// Where this rank's block of the result goes.
         recv: TypedBuf<'a>,
         /// Number of items in the block of each rank of the caller's group.
         counts: &'a [usize],
@@ -112,10 +112,10 @@ pub enum InterOperation<'a> {
     },
     /// The same with equal blocks (MPI-4 section 6.10.1).
     ReduceScatterBlock {
-        /// The own contribution; `count` is that of one block, and there is one block for each rank
-        /// of the caller's group. The total number of items is the same in both groups.
+        /// This rank's contribution; `count` is that of one block, and there is one block for each
+        /// rank of the caller's group. The total number of items is the same in both groups.
         send: TypedBuf<'a>,
-        /// Where the own block of the result goes.
+        /// Where this rank's block of the result goes.
         recv: TypedBuf<'a>,
         /// The operator.
         op: &'a Op,

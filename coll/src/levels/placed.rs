@@ -122,7 +122,8 @@ fn blocks_go_from_node_to_node_by_their_leaders() {
             let expected: Vec<_> = (0..N).flat_map(|from| word(from, 0, len)).collect();
             assert_eq!(all, expected);
             let expected = match (short, leads) {
-                // Two rounds among three leaders, and then the own node.
+                // Two rounds among three leaders, and then one message to each other rank of the
+                // node.
                 (true, true) => 2 + mates,
                 (true, false) => 1,
                 (false, _) => u64::from(N) - 1,

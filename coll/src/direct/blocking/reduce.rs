@@ -211,7 +211,7 @@ impl Blocks<'_> {
 /// empty shows what the others need and waits for none of them.
 ///
 /// # Safety
-/// The items are readable at `send`, or in place at `recv`, and valid for the operator; the own
+/// The items are readable at `send`, or in place at `recv`, and valid for the operator; this rank's
 /// block is writable at `recv`.
 pub(in crate::direct) unsafe fn reduce_scatter<D: Device>(
     mut steps: Steps<'_, D>,

@@ -140,8 +140,8 @@ unsafe fn along<D: Device>(
             // rank needs them. The source is this rank's own sum, or data that it alone reads.
             unsafe { round.copy_shown(result, target, takes && result != sum) };
         };
-        // The own sum must be copied before posting: the next rank takes its lines and overwrites
-        // them.
+        // This rank's sum must be copied before posting: the next rank takes its lines and
+        // overwrites them.
         let early = result.filter(|&result| takes && result == sum);
         early.into_iter().for_each(keep);
         steps.post_for_few(kind, len);

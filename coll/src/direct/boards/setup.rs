@@ -263,7 +263,7 @@ fn mapped<D: Device>(comm: &Communicator<D>, own: &Region, keys: &[u64]) -> Opti
 fn retire_unused(pool: &Pool, region: Region, ranks: u32, rank: u32) {
     let map = Map::new(ranks, CHUNK);
     for reader in 0..ranks {
-        // SAFETY: the region has room for the words of so many ranks and is this rank's alone.
+        // SAFETY: the region has room for one word per rank, and is this rank's alone.
         unsafe { map.gone(region.ptr, reader) }.store(1, Ordering::Relaxed);
     }
     pool.give(Retired {
