@@ -105,7 +105,8 @@ impl OnBoard {
         if outcome.is_none()
             && let Some(dead) = port.dead_member(&self.who.group)
         {
-            // Stores that the dead rank made before its death still count. SAFETY: as above.
+            // Stores that the dead rank made before its death still count.
+            // SAFETY: as above.
             outcome = unsafe { self.pending.advance(&mut |peer| port.notify(peer)) };
             if outcome.is_none() {
                 self.pending.give_up(&mut |peer| port.notify(peer));

@@ -125,8 +125,7 @@ impl Levels {
 }
 
 fn team(rank: u32, members: &Arc<[u32]>) -> Team {
-    // The members of each node are in order, but the list of all is only if the nodes are
-    // consecutive.
+    // The members of a node are in order; all ranks together are only if the nodes are consecutive.
     let place = members.iter().position(|&member| member == rank);
     Team::of(place.unwrap_or(0) as u32, Arc::clone(members))
 }

@@ -35,7 +35,8 @@ pub const ALL: &[Algorithm<Scatter>] = &[
     },
 ];
 
-/// The length of a block in bytes, and the number of ranks, from which on the tree is no better.
+/// The tree is only better for blocks of at most this many bytes, and with more than this many
+/// ranks.
 const SHORT: usize = 2 << 10;
 const FEW: u32 = 4;
 

@@ -82,9 +82,9 @@ struct Boards {
     long: Long,
     /// The memory of this rank's own board.
     region: Region,
-    /// The number of the next step, and the step up to which every rank is known to have finished
-    /// (all steps before `proved`). Both are valid between operations. Only one thread at a time
-    /// uses them, because operations on one communicator do not overlap.
+    /// The number of the next step. Every rank is known to have finished all steps before `proved`.
+    /// Both are up to date between operations. Only one thread at a time uses them, because
+    /// operations on one communicator do not overlap.
     step: AtomicU32,
     proved: AtomicU32,
     tracks: [Turns; TRACKS],

@@ -53,8 +53,8 @@ const RULES: &[(Name, usize, usize, &str)] = &[
     (Name::Exscan, ANY, ANY, "chain"),
 ];
 
-/// The rules that come first if ranks are on several nodes, some of which are shared: operation,
-/// most bytes, algorithm.
+/// The rules that come first if ranks are on several nodes and some share one: operation, most
+/// bytes, algorithm.
 const LEVELS: &[(Name, usize, &str)] = &[
     (Name::Barrier, ANY, "two-level"),
     (Name::Bcast, 64 << 10, "two-level"),

@@ -18,7 +18,7 @@ pub struct Rule {
     pub ranks: u32,
     /// The largest number of bytes ([`Ask::bytes`]) to which it applies.
     pub bytes: usize,
-    /// Whether it only applies to ranks on several nodes, some of which are shared.
+    /// Whether it only applies where ranks are on several nodes and some share one.
     pub levels: bool,
     /// The algorithm's name.
     pub algorithm: String,

@@ -42,8 +42,8 @@ const LAST: u32 = 4096;
 /// Bytes that a rank receives from others before the first trial of messages, for operations in
 /// which messages have little to gain: what takes a tenth of a second or more.
 const LATE: usize = if cfg!(test) { 0 } else { 1 << 30 };
-/// The same as a number of operations, at least, however long they are: the trial of messages is a
-/// twentieth of that.
+/// The fewest operations before that trial, however long they are. The trial of messages has a
+/// twentieth as many.
 const FEWEST: u32 = if cfg!(test) { 8 } else { 256 };
 /// Binary logarithms of the shortest and the longest lengths that are distinguished.
 const SHORTEST: u32 = 14;

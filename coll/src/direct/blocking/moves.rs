@@ -57,8 +57,9 @@ pub(in crate::direct) unsafe fn allgather<D: Device>(
         let keep = |steps: &Steps<'_, D>| {
             // Copies from the place on the board, because that is in a cache. For blocks too large
             // for any cache, reading the source from memory twice would cost more than everything
-            // else. SAFETY: this part of the rank's contribution was copied to the place above; the
-            // block is the caller's.
+            // else.
+            // SAFETY: this part of the rank's contribution was copied to the place above; the block
+            // is the caller's.
             unsafe { own.write(at, steps.mine(place), chunk.min(len - at.min(len))) };
         };
         if send.is_some() && takes {

@@ -25,7 +25,7 @@ pub(in crate::direct) const CHUNKS: u32 = 4;
 /// Minimum bytes of a chunk. Both the copy into a chunk and the copy out of it should find it in
 /// the L2 cache, together with the other chunks. The size is a little more than a power of two:
 /// blocks whose length is a power of two, divided among the others of two, four or eight ranks,
-/// then need no extra step for their last bytes or for the header in front of them.
+/// then need no extra step for their last bytes or for the lengths in front of them.
 pub(in crate::direct) const CHUNK: usize = 68 << 10;
 /// The same where ranks take turns on processors. There a step costs more than a copy that misses
 /// the cache, because no rank continues until all ranks on each processor have had their turn.

@@ -3,8 +3,8 @@
 //! A rank knows its own edges only, and both ends of an edge know the length of its block. Up to a
 //! length that is the same on all ranks the block lies on the sender's board; a longer one is a
 //! message. A rank that has messages marks its header, and shows in front of its blocks the lengths
-//! of all blocks that it awaits. A sender that sees that one of its messages is not awaited in this
-//! form does not send it.
+//! of all blocks that it awaits. A sender that sees that one of its long blocks is not awaited with
+//! its length does not send it.
 
 use portolan_core::comm::Neighbour;
 use portolan_core::{Error, ErrorKind, Result};
