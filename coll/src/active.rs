@@ -170,7 +170,7 @@ pub(crate) struct Active {
     /// Its step on a board. There it sees ranks that do not agree, and some of its data may go that
     /// way.
     watch: Option<Pending>,
-    /// Messages that are not started, because they would have no counterpart.
+    /// Messages that are not started, or are cancelled, because they would have no counterpart.
     refused: Vec<Refused>,
     /// A member that has died while the others, or this rank, still needed its part on the board.
     dead: Option<ProcId>,
