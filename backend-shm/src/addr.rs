@@ -1,13 +1,14 @@
-//! Who a rank is: on which node, in which process.
+//! The address of a rank: its node and its process.
 //!
-//! A host's name says little: two containers may share one and cannot share memory or signals, and
-//! one machine may have several. Ranks share memory when boot id, network namespace (where the
-//! abstract socket lives) and PID namespace (in which we watch each other) are the same.
+//! A host's name says little: two containers may share one and yet share neither memory nor
+//! signals, and one machine may have several. Ranks can share memory when their boot id, network
+//! namespace (in which the abstract socket lives) and PID namespace (in which they watch each
+//! other) are the same.
 
 use std::fs;
 use std::io;
 
-/// What the ranks tell each other before they share memory.
+/// The facts that the ranks exchange before they share memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
     pub(crate) node: String,
@@ -19,11 +20,11 @@ pub(crate) struct Address {
     pub(crate) host: String,
 }
 
-/// A process, told apart from a later one with the same number.
+/// A process, distinguished from a later one with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Process {
     pub(crate) pid: u32,
-    /// When it started, in clock ticks since boot; 0 where `/proc` cannot be read.
+    /// The time at which it started, in clock ticks since boot; 0 where `/proc` cannot be read.
     pub(crate) start: u64,
 }
 
@@ -77,7 +78,7 @@ impl Process {
         }
     }
 
-    /// Whether the process with this number is still the one meant.
+    /// Whether the process that now has this id is still the one meant.
     pub(crate) fn is_current(self) -> bool {
         self.start == 0 || start_of(self.pid).is_none_or(|start| start == self.start)
     }
@@ -99,7 +100,7 @@ pub(crate) fn node_name() -> String {
         .map_or_else(|_| "localhost".to_owned(), |name| name.trim().to_owned())
 }
 
-/// Field 22 of `/proc/<pid>/stat`; the name before it may hold anything, even parentheses.
+/// Field 22 of `/proc/<pid>/stat`. The name before it may contain anything, even parentheses.
 fn start_of(pid: u32) -> Option<u64> {
     let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let after_name = text.iter().rposition(|&byte| byte == b')')? + 1;
@@ -107,7 +108,7 @@ fn start_of(pid: u32) -> Option<u64> {
     rest.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-/// 64 random bits as text, for names that nobody can guess.
+/// 128 random bits as text, for names that nobody can guess.
 pub(crate) fn random_name() -> io::Result<String> {
     let mut bytes = [0_u8; 16];
     // SAFETY: room for 16 bytes.

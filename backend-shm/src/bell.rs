@@ -1,4 +1,4 @@
-//! The bell of a rank: how it sleeps, and how whoever hands it something wakes it.
+//! The bell of a rank: how the rank sleeps, and how a rank that hands it something wakes it.
 //!
 //! ```text
 //! sleeper                                   sender
@@ -9,14 +9,14 @@
 //!   futex wait while word = seen                RUNG: somebody else is at it
 //! ```
 //!
-//! Without the barrier the sender's read could be taken before its packet is visible, while the
-//! sleeper's poll comes before the packet: the packet would lie there with its receiver asleep. The
-//! barrier, paid by the one who has time, saves the fence of every send. Where the kernel refuses
-//! `membarrier` to any rank, `fenced` is set for the whole job before it starts, and both sides use
-//! a fence.
+//! Without the barrier, the sender's read of `sleeping` could come before its packet is visible,
+//! and the sleeper's poll before the packet: the packet would lie there while its receiver sleeps.
+//! The sleeper, which has time, pays for the barrier and saves every sender a fence. Where the
+//! kernel refuses `membarrier` to any rank, `fenced` is set for the whole job before it starts, and
+//! both sides use a fence.
 //!
-//! Of several senders that find the sleeper armed, one makes the system call; the others see
-//! `RUNG`. (If that one is killed between its swap and the call, its death rings every bell.)
+//! If several senders find the sleeper armed, one of them makes the system call; the others see
+//! `RUNG`. (If that sender is killed between its swap and the call, its death rings every bell.)
 
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use crate::sync::{AtomicU32, compiler_fence, fence};
@@ -29,7 +29,7 @@ const RUNG: u32 = 2;
 #[derive(Debug)]
 #[cfg_attr(not(loom), repr(C, align(128)))]
 pub(crate) struct BellWords {
-    /// Changes with every ring; the futex.
+    /// The futex: it changes with every ring.
     word: AtomicU32,
     /// Whether the rank sleeps or is about to.
     sleeping: AtomicU32,
@@ -38,15 +38,15 @@ pub(crate) struct BellWords {
 }
 
 impl BellWords {
-    /// The present value of the word.
+    /// The current value of the word.
     #[inline]
     pub(crate) fn seen(&self) -> u32 {
-        // SYNC 1: pairs with the Release in `ring`: what was published before is visible.
+        // SYNC 1: pairs with the Release in `ring`: what was published before the ring is visible.
         self.word.load(Acquire)
     }
 
-    /// Announces sleep. After this the caller polls once more, then sleeps; not for long if the
-    /// result is `false`: the kernel refused the barrier, so that a wake-up could be missed.
+    /// Announces sleep. The caller then polls once more and sleeps. If the result is `false`, the
+    /// kernel refused the barrier and a wake-up could be missed, so the caller sleeps only briefly.
     #[must_use]
     pub(crate) fn arm(&self, fenced: bool) -> bool {
         self.sleeping.store(ARMED, Relaxed);
@@ -65,26 +65,27 @@ impl BellWords {
         self.sleeping.store(AWAKE, Relaxed);
     }
 
-    /// Whether the rank sleeps, or is about to, or is waking up. A hint.
+    /// Whether the rank is about to sleep, sleeps or is waking up. A hint.
     #[inline]
     pub(crate) fn is_asleep(&self) -> bool {
         self.sleeping.load(Relaxed) != AWAKE
     }
 
-    /// For whoever has just published something: wakes the rank if it sleeps.
+    /// Wakes the rank if it sleeps. A sender calls this right after it has published something.
     #[inline(always)]
     pub(crate) fn wake_if_asleep(&self, fenced: bool) {
         self.wake_if(fenced, || true);
     }
 
-    /// The same under a condition, read after the barrier that orders it behind what was published.
+    /// Like [`wake_if_asleep`](Self::wake_if_asleep), but only if `wanted` returns `true`. `wanted`
+    /// runs after the barrier, so its loads come after the publication.
     #[inline(always)]
     pub(crate) fn wake_if(&self, fenced: bool, wanted: impl FnOnce() -> bool) {
         if fenced || cfg!(loom) {
             // SYNC 2: pairs with the fence in `arm`.
             fence(SeqCst);
         } else {
-            // The processor's part is done by the sleeper's membarrier.
+            // The sleeper's membarrier orders the processor; here only the compiler needs a fence.
             compiler_fence(SeqCst);
         }
         if self.sleeping.load(Relaxed) != AWAKE && wanted() {
@@ -95,10 +96,10 @@ impl BellWords {
     #[cold]
     #[inline(never)]
     fn wake(&self) {
-        // The swap comes before the change of the word. The other way round, a slow sender could
-        // change the word before a sleeper reads it and swap after that sleeper has armed: then
-        // `RUNG` would promise a change that the sleeper has seen already, and the next sender,
-        // which relies on it, would leave it asleep. (Loom found this.) AcqRel: orders the swap
+        // The swap comes before the change of the word. In the other order, a slow sender could
+        // change the word before a sleeper reads it, and swap after that sleeper has armed. `RUNG`
+        // would then promise a change that the sleeper has already seen, and the next sender, which
+        // relies on that promise, would leave it asleep. (Loom found this.) AcqRel: orders the swap
         // before the change below, and after what was published.
         if self
             .sleeping
@@ -109,7 +110,7 @@ impl BellWords {
         }
     }
 
-    /// Changes the word and wakes whoever sleeps on it, armed or not.
+    /// Changes the word and wakes every thread that sleeps on it, armed or not.
     pub(crate) fn ring(&self) {
         // SYNC 1: pairs with the Acquire in `seen`.
         self.word.fetch_add(1, Release);
@@ -132,8 +133,8 @@ mod futex {
             });
             let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
             // SAFETY: the word is valid, aligned and stays mapped during the call; `time` is null
-            // or points to a timespec. Every result (woken, value differs, signal, time is up)
-            // means the same: look again.
+            // or points to a timespec. Every result (woken, value differs, signal, timeout) means
+            // the same: look again.
             unsafe {
                 libc::syscall(
                     libc::SYS_futex,
@@ -146,7 +147,7 @@ mod futex {
         }
 
         pub(super) fn futex_wake(&self) {
-            // SAFETY: as above. Not FUTEX_PRIVATE: other processes sleep on the same page of a
+            // SAFETY: as above. Not FUTEX_PRIVATE: other processes sleep on the same page of the
             // file.
             unsafe {
                 libc::syscall(
@@ -173,8 +174,8 @@ pub(crate) fn register_barrier() -> bool {
     }
 }
 
-/// Makes every running thread of every registered process execute a full barrier. Fails only
-/// where a system call filter was installed after the job had started.
+/// Makes every running thread of every registered process execute a full barrier. Fails only if a
+/// system call filter was installed after the job had started.
 #[cfg(not(loom))]
 fn barrier_everywhere() -> bool {
     // SAFETY: two integers.
@@ -192,8 +193,8 @@ fn barrier_everywhere() -> bool {
     true
 }
 
-/// Loom's futex: a lock and a condition variable, so that a lost wake-up is a deadlock, which loom
-/// finds.
+/// The futex under loom: a lock and a condition variable. A lost wake-up is then a deadlock, which
+/// loom finds.
 #[cfg(loom)]
 mod model {
     use loom::sync::{Condvar, Mutex};

@@ -5,15 +5,16 @@ use portolan_core::transport::{Limits, TransportCaps};
 use crate::bulk::ALIGN;
 use crate::config::{Cma, Config};
 
-/// Largest payload of a short packet. What does not fit a cell is copied to the bulk area; beyond
-/// this, whoever packs does so there.
+/// Largest payload of a short packet. A payload that does not fit a cell is copied to the bulk
+/// area; the engine packs longer ones straight into that area.
 pub(crate) const SHORT: usize = 1024;
-/// Largest payload of a bulk packet: of a size that is still in the first-level cache of the
-/// sender's core when the receiver's begins to read it.
+/// Largest payload of a bulk packet: small enough to be still in the first-level cache of the
+/// sender's core when the receiver's core begins to read it.
 pub(crate) const BULK: usize = 32 << 10;
-/// Shortest piece of a stream: what a line's way and a look at it cost is little beside copying it.
+/// Shortest piece of a stream: long enough that the transfer of a line and the poll for it cost
+/// little beside the copy.
 const PIECE: usize = 8 << 10;
-/// Largest message that is better sent eagerly than offered.
+/// Largest message that is sent eagerly rather than offered.
 const EAGER: usize = 16 << 10;
 
 const _: () = assert!(BULK.is_multiple_of(ALIGN as usize));

@@ -1,4 +1,5 @@
-//! Settings of this transport, taken from the job's settings table and made whole.
+//! Settings of this transport: taken from the job's settings table, and rounded to sizes that it
+//! can use.
 
 use portolan_core::config::{Settings, Switch};
 use portolan_core::lines;
@@ -9,7 +10,7 @@ use crate::segment::Geometry;
 /// When a receiver reads a sender's buffer itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Cma {
-    /// Where it is measured to be the faster way.
+    /// Where it is measured to be faster.
     #[default]
     Auto,
     /// Whenever the system allows it.
@@ -27,14 +28,14 @@ pub struct Config {
     pub bulk: usize,
     /// Size of the sparse memory file in bytes; 0 chooses twice the machine's memory.
     pub max: usize,
-    /// Largest message, in bytes, that is sent eagerly; 0 chooses the transport's own.
+    /// Largest message, in bytes, that is sent eagerly; 0 chooses the transport's default.
     pub eager: usize,
     /// When a receiver reads a sender's buffer itself.
     pub cma: Cma,
-    /// Whether the lines of a payload are taken by who has read it ([`lines`]).
+    /// Whether a receiver takes the cache lines of a payload that it has read ([`lines`]).
     pub take: bool,
-    /// Whether payloads of 2 to 4 KiB are copied by words where that is sooner done ([`lines`]). No
-    /// setting: it is known of the processor.
+    /// Whether payloads of 2 to 4 KiB are copied by words where that is faster ([`lines`]). There
+    /// is no setting for it: the processor's family decides.
     pub by_words: bool,
     /// Use a fence in every send rather than `membarrier` in every sleep, as if the kernel had
     /// refused the latter.
@@ -57,7 +58,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// What the job's settings say of this transport.
+    /// Reads the configuration of this transport from the job's settings.
     #[must_use]
     pub fn from_settings(settings: &Settings) -> Self {
         Self {
@@ -91,10 +92,10 @@ impl Config {
     }
 }
 
-/// Twice the memory of the machine, at least 1 GiB: the file is sparse, so this costs address
-/// space only, and the real limits are looked at before every extent.
+/// Twice the memory of the machine, and at least 1 GiB. The file is sparse, so this costs address
+/// space only; the real limits are checked before every extent.
 fn twice_the_memory() -> u64 {
-    // SAFETY: two questions about constants of the system.
+    // SAFETY: both calls only read constants of the system.
     let (pages, page) = unsafe {
         (
             libc::sysconf(libc::_SC_PHYS_PAGES),

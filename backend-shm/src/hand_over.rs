@@ -1,5 +1,5 @@
-//! Handing the memory file over, where no launcher of ours did: through an abstract socket with a
-//! random name, between processes that check each other's credentials.
+//! Handing the memory file over where Portolan's launcher has not done so: through an abstract
+//! socket with a random name, between processes that check each other's credentials.
 
 use std::io;
 use std::mem::size_of;
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use crate::addr::{self, Process};
 
-/// How long ranks wait for each other here. All of them are past a fence, so only the death of
-/// one can take long.
+/// How long ranks wait for each other here. All of them are past a fence, so a long wait means that
+/// one of them has died.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A socket on which the rank that made the file waits for the others.
@@ -31,13 +31,13 @@ impl Giver {
         Ok(Self { socket, name })
     }
 
-    /// The name by which the others find it.
+    /// The name under which the other ranks find the socket.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Gives `file` to each of `others` once. Strangers are turned away. Fails with the ranks that
-    /// did not come.
+    /// Gives `file` to each of `others` once, and turns strangers away. The error names the ranks
+    /// that did not come.
     pub(crate) fn give(
         &self,
         file: RawFd,
@@ -58,7 +58,7 @@ impl Giver {
         Ok(())
     }
 
-    /// Serves one who has connected: gives the file to a rank that waits for it.
+    /// Serves one connection: gives the file if the other end is a rank in `waiting`.
     fn serve_one(
         &self,
         file: RawFd,
@@ -93,7 +93,8 @@ impl Giver {
     }
 }
 
-/// Fetches the file from the rank that gives under `name`, and must be `giver` of `user`.
+/// Fetches the file from the rank that listens under `name`; it must be the process `giver` of
+/// `user`.
 pub(crate) fn take(name: &str, giver: Process, user: u32) -> io::Result<OwnedFd> {
     let socket = socket()?;
     let (address, len) = address(name);
@@ -134,7 +135,7 @@ fn check(result: i32) -> io::Result<()> {
     }
 }
 
-/// The abstract address of a name: a zero byte, then the name. Names are short ASCII.
+/// The abstract address of a name, which is short ASCII: a zero byte, then the name.
 fn address(name: &str) -> (libc::sockaddr_un, libc::socklen_t) {
     // SAFETY: plain old data.
     let mut address = unsafe { std::mem::zeroed::<libc::sockaddr_un>() };
@@ -148,7 +149,7 @@ fn address(name: &str) -> (libc::sockaddr_un, libc::socklen_t) {
     (address, (head + 1 + len) as libc::socklen_t)
 }
 
-/// Who is at the other end, as the kernel knows it.
+/// The credentials of the process at the other end, from the kernel.
 fn credentials(socket: &OwnedFd) -> io::Result<libc::ucred> {
     let mut who = libc::ucred {
         pid: 0,
@@ -179,7 +180,7 @@ fn readable(fd: RawFd, deadline: Instant) -> bool {
             events: libc::POLLIN,
             revents: 0,
         };
-        // SAFETY: one entry.
+        // SAFETY: the array has one entry.
         let ready = unsafe { libc::poll(&raw mut asked, 1, left.min(60_000) as i32) };
         if ready > 0 {
             return true;
@@ -190,7 +191,8 @@ fn readable(fd: RawFd, deadline: Instant) -> bool {
     }
 }
 
-/// Room for the control message that carries one descriptor, aligned as its header has to be.
+/// Room for a control message that carries one descriptor, aligned as the message's header
+/// requires.
 #[repr(C, align(8))]
 struct Control([u8; 64]);
 
@@ -216,8 +218,8 @@ fn send_file(socket: &OwnedFd, file: RawFd) -> io::Result<()> {
     } as i32)
 }
 
-/// Receives one file; anything else that a peer may send is an error. Files too many are closed by
-/// the kernel, for which there is no room here.
+/// Receives one file; anything else that a peer may send is an error. The kernel closes further
+/// files, for which the control message has no room.
 fn receive_file(socket: &OwnedFd) -> io::Result<OwnedFd> {
     let mut control = Control([0; 64]);
     let mut byte = [0];
@@ -230,8 +232,8 @@ fn receive_file(socket: &OwnedFd) -> io::Result<OwnedFd> {
     // SAFETY: all pointers are valid during the call.
     let got = unsafe { libc::recvmsg(socket, &raw mut message, flags) };
     check(got as i32)?;
-    // SAFETY: the kernel has filled `control` and its length; the header, if there is one, lies in
-    // it, and one of files comes with one at least.
+    // SAFETY: the kernel has filled `control` and set its length. The header, if there is one, lies
+    // in it, and a header of type `SCM_RIGHTS` carries at least one descriptor.
     let file = unsafe {
         let header = libc::CMSG_FIRSTHDR(&raw const message);
         let carries = !header.is_null()
@@ -255,8 +257,8 @@ fn message(part: &mut libc::iovec, control: &mut Control) -> libc::msghdr {
     message.msg_iov = part;
     message.msg_iovlen = 1;
     message.msg_control = control.0.as_mut_ptr().cast();
-    // Exactly one: the space of one, rounded up, would take two.
-    // SAFETY: arithmetic on a constant.
+    // Exactly one descriptor: `CMSG_SPACE` of one is rounded up and would hold two. SAFETY:
+    // arithmetic on a constant.
     message.msg_controllen = unsafe { libc::CMSG_LEN(size_of::<RawFd>() as u32) } as _;
     message
 }
@@ -331,7 +333,7 @@ mod tests {
         fds.map(|fd| owned(fd).unwrap())
     }
 
-    /// Sends bytes and files, as a peer may that has a mind of its own.
+    /// Sends any bytes and any number of files, as a misbehaving peer may.
     fn send_anything(socket: &OwnedFd, bytes: &mut [u8], files: &[OwnedFd]) {
         let mut control = Control([0; 64]);
         let mut part = libc::iovec {
@@ -370,7 +372,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Whatever comes, the result is the one file or an error.
+        /// Whatever the peer sends, the result is the one file or an error.
         #[test]
         fn anything_but_one_file_is_an_error(
             mut bytes in prop::collection::vec(any::<u8>(), 0..40),
@@ -379,10 +381,10 @@ mod tests {
             let [ours, theirs] = pair();
             let files: Vec<_> = (0..count).map(|_| memory_file().unwrap()).collect();
             send_anything(&theirs, &mut bytes, &files);
-            // Where nothing was sent, the end of the stream is what comes.
+            // If nothing was sent, the receiver sees the end of the stream.
             drop(theirs);
             let received = receive_file(&ours);
-            // Files travel with bytes only.
+            // Files travel only together with bytes.
             let good = count == 1 && !bytes.is_empty();
             prop_assert_eq!(received.is_ok(), good, "{:?}", received);
             if let Ok(file) = received {

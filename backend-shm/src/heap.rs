@@ -1,9 +1,10 @@
-//! Memory that every rank can load and store: blocks of the segment, owned by the rank that
-//! allocated them.
+//! Memory that every rank can load from and store to: blocks of the segment, each owned by the rank
+//! that allocated it.
 //!
-//! In front of each block lies a page that says whose it is, how long and which of its
-//! generations; a key holds the same, and is good only while the two agree. Freed blocks go back
-//! to the system and stay with their owner, so reuse gives zeros and needs no other rank.
+//! A page in front of each block records its owner, its length and its generation. A key holds the
+//! same facts, and is valid only while the two agree. The memory of a freed block goes back to the
+//! system, and its place in the segment stays with the owner; so reused blocks are zeroed, and
+//! reuse involves no other rank.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +28,7 @@ struct Block {
     generation: AtomicU64,
 }
 
-/// A key, taken apart: owner, offset of the block's page, length, generation.
+/// The words of a key: owner, offset of the block's page, length, generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Key([u64; 4]);
 
@@ -47,17 +48,17 @@ impl Key {
     }
 }
 
-/// The blocks that this rank has freed, and its count of generations.
+/// The places of the blocks that this rank has freed, and its count of generations.
 #[derive(Debug, Default)]
 pub(crate) struct Heap {
-    /// Offset → length.
+    /// Free places: offset → length.
     free: BTreeMap<u64, u64>,
     generation: u64,
     used: u64,
 }
 
 impl Heap {
-    /// Bytes allocated at the moment.
+    /// Bytes allocated at the moment, with the page in front of each block.
     pub(crate) fn used(&self) -> u64 {
         self.used
     }
@@ -68,7 +69,7 @@ impl Heap {
         rank: u32,
         len: usize,
     ) -> Result<DirectMemory> {
-        // What is longer than any segment is refused where it is extended.
+        // `extend` refuses a length that is longer than any segment.
         let pages = (len as u64).max(1).checked_next_multiple_of(PAGE);
         let total = pages.map_or(u64::MAX, |len| len.saturating_add(PAGE));
         let offset = match self.take(total) {
@@ -99,7 +100,7 @@ impl Heap {
         block.owner.store(key.0[0], Relaxed);
         block.len.store(key.0[2], Relaxed);
         block.generation.store(key.0[3], Relaxed);
-        // SYNC: publishes the three above to `map`.
+        // SYNC: publishes the three words above to the Acquire load in `find`.
         block.magic.store(MAGIC, Release);
         Ok(DirectMemory {
             ptr,
@@ -124,7 +125,7 @@ impl Heap {
         self.give(offset, total);
     }
 
-    /// The first free piece that is long enough.
+    /// Takes space from the first free piece that is long enough.
     fn take(&mut self, len: u64) -> Option<u64> {
         let (&offset, &have) = self.free.iter().find(|(_, have)| **have >= len)?;
         self.free.remove(&offset);
@@ -134,7 +135,7 @@ impl Heap {
         Some(offset)
     }
 
-    /// Keeps a piece, joined with its free neighbours.
+    /// Adds a free piece, joined with its free neighbours.
     fn give(&mut self, mut offset: u64, mut len: u64) {
         if let Some(after) = self.free.remove(&(offset + len)) {
             len += after;
@@ -154,12 +155,12 @@ fn block(segment: &Segment, offset: u64) -> Option<&Block> {
         return None;
     }
     let ptr = segment.at(offset, PAGE as usize)?;
-    // SAFETY: a page of the segment, aligned, mapped as long as the segment is borrowed; a `Block`
-    // is atomics, valid whatever bytes are there.
+    // SAFETY: the page is aligned, and mapped as long as the segment is borrowed; a `Block` is
+    // atomics, valid whatever bytes are there.
     Some(unsafe { &*ptr.cast::<Block>() })
 }
 
-/// The offset of the block that a key of `owner` names, if it exists now.
+/// The offset of the block that a key of `owner` names, if that block is allocated now.
 fn find(segment: &Segment, owner: u32, key: &[u8; 32]) -> Option<u64> {
     let key = Key::from_bytes(key);
     let block = block(segment, key.0[1])?;
@@ -171,7 +172,7 @@ fn find(segment: &Segment, owner: u32, key: &[u8; 32]) -> Option<u64> {
     (alive && same && key.0[0] == u64::from(owner)).then_some(key.0[1])
 }
 
-/// Where the memory that `owner` allocated under `key` is mapped here.
+/// The address, in this process, of the memory that `owner` allocated under `key`, and its length.
 pub(crate) fn map(segment: &Segment, owner: u32, key: &[u8; 32]) -> Option<(*mut u8, usize)> {
     let offset = find(segment, owner, key)?;
     let len = usize::try_from(Key::from_bytes(key).0[2]).ok()?;

@@ -1,5 +1,5 @@
-//! A peer that scribbles over everything it can write: no panic, no access outside of the segment,
-//! and where it can be told, the peer is held to be dead.
+//! A peer that scribbles over everything it can write causes no panic and no access outside the
+//! segment. Where its nonsense can be recognised, the peer is held to be dead.
 
 use portolan_core::transport::{Header, Payload, Sent, Sink, Transport};
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ use crate::shm::Shm;
 use crate::sync::Ordering::Relaxed;
 use crate::{in_process_with, ring};
 
-/// Reads every byte it is given, and refuses now and then.
+/// Reads every byte of every payload, and refuses packets now and then.
 struct Reader {
     ranks: u32,
     asked: u32,
@@ -94,7 +94,7 @@ enum Target {
 fn scribble(shm: &Shm, target: Target, at: usize, word: u64) {
     let head = size_of::<Head>();
     let areas = head + 2 * size_of::<RankArea>();
-    // What `pair` has allocated at least, whatever the head says by now.
+    // The least that `pair` has allocated, whatever the head says by now.
     let used = areas + (2 * (4096 + 4096) + 2 * (32 << 10));
     let (start, len) = match target {
         Target::Head => (0, head),
@@ -113,7 +113,7 @@ fn scribble(shm: &Shm, target: Target, at: usize, word: u64) {
     }
 }
 
-/// Words that are more likely than random ones to be believed.
+/// Words that are more likely to be believed than random ones.
 fn word() -> impl Strategy<Value = u64> {
     prop_oneof![
         any::<u64>(),
@@ -162,7 +162,7 @@ proptest! {
     }
 }
 
-/// Everything random, everywhere at once.
+/// Random words, everywhere at once.
 #[test]
 fn noise_does_no_harm() {
     for seed in 1..40_u64 {
@@ -199,7 +199,7 @@ fn nonsense_in_a_ring_is_the_end_of_the_peer() {
     };
     let control = ranks[1].incoming[0].ring.cells();
     let lies: Vec<u64> = (0..64).map(|n| ring::forged(n, ring::INLINE + 1)).collect();
-    // Whatever the receiver's position is, its cell claims a message that is too long.
+    // Whatever the receiver's position, the cell there claims a message that is too long.
     for (index, lie) in lies.iter().enumerate() {
         control.control(index as u32).store(*lie, Relaxed);
     }

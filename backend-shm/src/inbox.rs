@@ -1,19 +1,19 @@
-//! The inbox of a rank: where the first packets of every pair arrive, before the pair has a ring.
+//! The inbox of a rank: it receives the first packets of every pair, before the pair has a ring.
 //!
-//! Any rank may post. A slot is claimed with one compare-and-swap, filled, published, and its bit
-//! is set in `pending`, the one word that the receiver polls. A sender has at most **one** packet
-//! in an inbox at a time: it posts the next one, or announces its ring, only after the slot has
-//! changed, and the receiver frees a slot only after it has delivered the packet. So the order of
-//! a pair needs no queue, whatever happens to other senders.
+//! Any rank may post. The sender claims a slot with one compare-and-swap, fills and publishes it,
+//! and then sets the slot's bit in `pending`, the one word that the receiver polls. A sender has at
+//! most **one** packet in an inbox at a time. It posts the next packet, or announces its ring, only
+//! after the slot has changed, and the receiver frees a slot only after it has delivered the
+//! packet. So packets of a pair stay in order without a queue, whatever happens to other senders.
 //!
-//! **Killed senders.** A claimed slot names its claimer; [`Inbox::sweep`] frees the slots of dead
-//! ranks, and finds packets that were published without their bit. Nothing else can be left
-//! half done.
+//! **Killed senders.** A claimed slot names its claimer. [`Inbox::sweep`] frees the slots that dead
+//! ranks had claimed, and finds packets that were published but whose bit was never set. A killed
+//! sender can leave nothing else half done.
 
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sync::{AtomicU32, AtomicU64, UnsafeCell};
 
-/// Slots of an inbox, one bit each.
+/// Slots of an inbox; each has one bit in `pending`.
 pub(crate) const SLOTS: u32 = if cfg!(loom) { 2 } else { 64 };
 /// Largest payload that fits into a slot, in bytes.
 pub(crate) const PAYLOAD: usize = 216;
@@ -25,13 +25,14 @@ const STATE: u64 = 3 << 62;
 const RANK_SHIFT: u32 = 32;
 const RANK_MASK: u64 = 0xff_ffff;
 
-/// What a slot carries.
+/// The kind of packet in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Kind {
     /// A packet of the engine.
     Packet = 1,
-    /// The sender's ring: from now on packets come there. Header: offset, cells, 0.
+    /// The announcement of the sender's ring, in which all later packets come. Header: offset,
+    /// cells, 0.
     Ring = 2,
 }
 
@@ -39,9 +40,9 @@ pub(crate) enum Kind {
 #[derive(Debug)]
 #[cfg_attr(not(loom), repr(C, align(128)))]
 pub(crate) struct Inbox {
-    /// Bit `n`: slot `n` was published.
+    /// Bit `n` is set when slot `n` has been published.
     pending: AtomicU64,
-    /// A sender found no free slot.
+    /// Set by a sender that found no free slot.
     starved: AtomicU32,
     slots: [Slot; SLOTS as usize],
 }
@@ -67,7 +68,7 @@ struct Body {
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Slot>() == 256);
 
-/// A packet that was posted: the slot, and what its word said then.
+/// A packet that was posted: its slot, and the value of the slot's word when it was published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Posted {
     slot: u32,
@@ -77,7 +78,7 @@ pub(crate) struct Posted {
 /// A packet in a slot, valid until [`Inbox::free`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrived {
-    /// Rank of the sender, as it says; not checked against the number of ranks.
+    /// Rank of the sender, as the sender states it; not checked against the number of ranks.
     pub(crate) from: u32,
     pub(crate) kind: u32,
     pub(crate) header: [u64; 3],
@@ -125,16 +126,16 @@ impl Inbox {
         for n in 0..SLOTS {
             let slot = (from % SLOTS + n) % SLOTS;
             let place = &self.slots[slot as usize].word;
-            // SYNC 3: Acquire pairs with the Release store in `free`: the receiver has read what
-            // is about to be overwritten.
+            // SYNC 3: Acquire pairs with the Release store in `free`: the receiver has already read
+            // what this sender is about to overwrite.
             if place.load(Relaxed) == FREE
                 && place.compare_exchange(FREE, word, Acquire, Relaxed).is_ok()
             {
                 return Some(slot);
             }
         }
-        // The receiver looks at this after it has freed a slot; the barrier between this store
-        // and the caller's next attempt is that of the bell's `arm`.
+        // The receiver looks at `starved` after it has freed a slot. The barrier in the bell's
+        // `arm` comes between this store and the caller's next attempt.
         self.starved.store(1, Relaxed);
         None
     }
@@ -142,12 +143,12 @@ impl Inbox {
     /// Whether a posted packet has been delivered.
     #[inline]
     pub(crate) fn delivered(&self, posted: Posted) -> bool {
-        // SYNC 3: as in `claim`. Only its sender writes this word with this number, so any other
+        // SYNC 3: as in `claim`. Only this sender writes the word with this number, so any other
         // value means that the receiver has freed the slot.
         self.slots[posted.slot as usize].word.load(Acquire) != posted.word
     }
 
-    /// The slots published since the last call, as bits.
+    /// Takes the bits of the slots that were published since the last call.
     #[inline(always)]
     pub(crate) fn pending(&self) -> u64 {
         if self.pending.load(Relaxed) == 0 {
@@ -167,8 +168,8 @@ impl Inbox {
         }
         let from = ((word >> RANK_SHIFT) & RANK_MASK) as u32;
         Some(place.body.with(|body| {
-            // SAFETY: the slot is full, so it is the receiver's until it frees it; plain integers,
-            // of which every bit pattern is valid.
+            // SAFETY: the slot is full, so it belongs to the receiver until the receiver frees it.
+            // The body holds plain integers, for which every bit pattern is valid.
             unsafe {
                 Arrived {
                     from,
@@ -181,9 +182,9 @@ impl Inbox {
         }))
     }
 
-    /// Gives a slot back whose packet was delivered.
+    /// Frees a slot whose packet was delivered.
     pub(crate) fn free(&self, slot: u32) {
-        // SYNC 3: the receiver's reads come before; pairs with `claim` and `delivered`.
+        // SYNC 3: orders the receiver's reads before the store; pairs with `claim` and `delivered`.
         self.slots[slot as usize].word.store(FREE, Release);
     }
 
@@ -195,13 +196,13 @@ impl Inbox {
             .any(|slot| slot.word.load(Acquire) == FREE)
     }
 
-    /// Whether a sender found no free slot since the last call.
+    /// Whether a sender has found no free slot since the last call.
     pub(crate) fn take_starved(&self) -> bool {
         self.starved.load(Relaxed) != 0 && self.starved.swap(0, Relaxed) != 0
     }
 
-    /// Clears up after dead ranks: frees what they had claimed; returns the slots that
-    /// hold packets, as bits, whether or not their bit was set.
+    /// Clears up after dead ranks: frees the slots that they had only claimed. Returns, as bits,
+    /// all slots that hold packets, whether or not their bit in `pending` was set.
     pub(crate) fn sweep(&self, dead: impl Fn(u32) -> bool) -> u64 {
         let mut full = 0;
         for slot in 0..SLOTS {
@@ -212,7 +213,8 @@ impl Inbox {
             match word & STATE {
                 FULL => full |= 1 << slot,
                 CLAIMED if dead(from) => {
-                    // AcqRel: nothing of the dead rank's is read; the order is that of `free`.
+                    // AcqRel: nothing that the dead rank wrote is read; the Release side is that of
+                    // `free`.
                     let _ = place.compare_exchange(word, FREE, AcqRel, Relaxed);
                 }
                 _ => {}

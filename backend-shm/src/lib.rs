@@ -1,25 +1,27 @@
 //! Node-local shared memory: the transport between ranks of one machine.
 //!
 //! **What it is.** [`Shm`] implements [`Transport`](portolan_core::Transport). One memory file
-//! without a name holds everything: small messages travel with their header in one cache line of a
-//! ring that belongs to an ordered pair of ranks; long ones through a bulk area that stays in the
-//! caches, or by reading the sender's address space while the sender is busy elsewhere. Ranks sleep
-//! on a futex in the file, notice each other's death as an event, and share memory that all can
-//! load and store. `docs/shm.md` has the pictures.
+//! without a name holds everything that the ranks share. A small message travels with its header in
+//! one cache line, in a ring that belongs to an ordered pair of ranks. A longer message goes
+//! through a bulk area that stays in the caches, or the receiver reads it from the sender's address
+//! space while the sender is busy elsewhere. Ranks sleep on a futex in the file, learn of each
+//! other's death as an event, and share memory that every rank can load from and store to.
+//! `docs/shm.md` has the pictures.
 //!
-//! **What it is not.** It matches nothing and waits for nothing: the engine in `portolan-core`
-//! does.
+//! **What it is not.** It neither matches messages nor waits for them: the engine in
+//! `portolan-core` does both.
 //!
 //! **Who calls it.** The engine, with `&mut`, from one thread at a time. [`open`] makes one rank of
-//! a job of processes, [`in_process`] all ranks of a job of threads; the structures are the same.
+//! a job of processes, [`in_process`] all ranks of a job of threads; both use the same structures.
 //!
 //! **Invariants.**
-//! - Nothing that is read from the segment is believed before it is checked: no bytes that a peer
-//!   writes lead to a panic or to an access outside of the segment's allocated part.
+//! - Nothing that is read from the segment is trusted before it is checked: no bytes that a peer
+//!   writes lead to a panic or to an access outside the allocated part of the segment.
 //! - Nothing in the segment is a lock: a rank can be killed at any instruction.
-//! - Memory of the segment is allocated before its first use, after a look at what is left.
-//! - No allocation, no system call and no locked instruction on the path of a packet between two
-//!   ranks that talk, but the system call that wakes a sleeper.
+//! - Memory of the segment is allocated before its first use, after a check of how much memory is
+//!   left.
+//! - A packet between two ranks that already talk costs no allocation, no locked instruction and no
+//!   system call, except the one that wakes a sleeping receiver.
 //!
 //! ```
 //! use portolan_core::transport::{Header, Payload, Sink, Transport};
@@ -44,7 +46,7 @@
 //! # Ok::<(), portolan_core::Error>(())
 //! ```
 
-// Under loom only the lock-free structures exist: see `sync`.
+// Under loom, only the lock-free structures are compiled: see `sync`.
 #[cfg(not(loom))]
 mod addr;
 mod bell;

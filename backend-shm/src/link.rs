@@ -1,14 +1,16 @@
-//! The two ends of a pair: what a sender and what a receiver keeps about the other.
+//! The two ends of a pair: what the sender keeps about the receiver, and the receiver about the
+//! sender.
 //!
 //! # Life of a pair
-//! 1. The first packets go through the receiver's inbox, one at a time: no memory is spent on pairs
-//!    that hardly talk.
-//! 2. When there are more, or a packet does not fit, the sender allocates a ring and announces it
-//!    through the same inbox, after the packet before was delivered. From the moment on at which
-//!    the announcement lies in its slot, packets go into the ring; the receiver learns of the ring
-//!    after everything that came before it, so the order holds whoever is slow.
-//! 3. When a payload does not fit a cell, the sender allocates a small bulk area, and when that
-//!    proves too small, one of full size, if there is memory for that.
+//! 1. The first packets go through the receiver's inbox, one at a time, so that no memory is spent
+//!    on pairs that hardly talk.
+//! 2. When there are more packets, or one does not fit a slot, the sender allocates a ring and
+//!    announces it through the same inbox, once its previous packet there has been delivered. As
+//!    soon as the announcement lies in its slot, the sender's packets go into the ring. The
+//!    receiver learns of the ring after everything that came before it, so the order holds however
+//!    slow either side is.
+//! 3. When a payload does not fit a cell, the sender allocates a small bulk area. When that proves
+//!    too small, the sender replaces it by one of full size, if there is memory for that.
 
 use crate::bell::BellWords;
 use crate::bulk::{BulkRx, BulkTx};
@@ -24,39 +26,40 @@ pub(crate) struct Outgoing {
     pub(crate) ring: Option<RingTx>,
     bell: *const BellWords,
     pub(crate) bulk: Option<BulkTx>,
-    /// Allocated, but not announced: offset in the segment.
+    /// Offset in the segment of a ring that is allocated but not yet announced.
     pub(crate) unannounced: Option<u64>,
-    /// The packet that is in the receiver's inbox.
+    /// The packet of this rank that is in the receiver's inbox.
     pub(crate) posted: Option<Posted>,
     /// Packets that went through the inbox.
     pub(crate) first_packets: u32,
     /// Why nothing can be sent any more.
     pub(crate) gone: Option<String>,
-    /// What the receiver had consumed when the last send found no room.
+    /// The receiver's positions when the last send found no room.
     pub(crate) blocked: Option<Seen>,
-    /// Whose turn it is.
+    /// How the two ranks take turns in sending.
     pub(crate) turns: Turns,
 }
 
-/// How a pair of ranks takes turns in sending: those that answer each message with one send
-/// messages that are alone.
+/// How two ranks take turns in sending. Ranks that answer each message with one send messages that
+/// are alone: no other packet travels right before or behind them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Turns {
-    /// Packets that this rank has sent since the other sent any, and in its turn before that.
+    /// Packets that this rank has sent since packets last came from the other; `sent_before` counts
+    /// those of this rank's turn before that.
     sent: u32,
     sent_before: u32,
-    /// Packets that have come since this rank last sent any before those came.
+    /// Packets that came in the other rank's latest turn.
     came: u32,
 }
 
 impl Turns {
-    /// This rank sends a packet.
+    /// Counts a packet that this rank sends.
     #[inline(always)]
     pub(crate) fn sends(&mut self) {
         self.sent = self.sent.wrapping_add(1);
     }
 
-    /// So many packets have come.
+    /// Counts `packets` packets from the other rank.
     #[inline(always)]
     pub(crate) fn comes(&mut self, packets: usize) {
         if self.sent != 0 {
@@ -71,14 +74,14 @@ impl Turns {
         self.sent == 0 && self.sent_before == 1
     }
 
-    /// Whether the packet that comes next is.
+    /// Whether the packet that comes next is likely to be alone.
     #[inline(always)]
     pub(crate) fn awaits_one(&self) -> bool {
         self.sent != 0 && self.came == 1
     }
 }
 
-/// The receiver's positions at some moment.
+/// The receiver's positions in ring and bulk area at some moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     consumed: u64,
@@ -112,7 +115,7 @@ impl Outgoing {
         }
     }
 
-    /// Asks for the lines of the next packet, which may be an answer.
+    /// Prefetches the cache lines of the next packet to this receiver, which may be an answer.
     #[inline(always)]
     pub(crate) fn prefetch_next(&self) {
         if let Some(ring) = &self.ring {
@@ -123,7 +126,7 @@ impl Outgoing {
         }
     }
 
-    /// The receiver, `peer`, has left the job.
+    /// Notes that the receiver, `peer`, has left the job.
     #[cold]
     pub(crate) fn has_left(&mut self, peer: u32) {
         let why = || format!("rank {peer} has left the job and takes no more messages");
@@ -133,8 +136,8 @@ impl Outgoing {
     /// The receiver's bell.
     #[inline(always)]
     pub(crate) fn bell(&self) -> &BellWords {
-        // SAFETY: `new` got a reference into the segment, which the transport that holds `self`
-        // keeps mapped.
+        // SAFETY: `new` was given a reference into the segment, which the transport that holds
+        // `self` keeps mapped.
         unsafe { &*self.bell }
     }
 }
@@ -156,8 +159,8 @@ impl Incoming {
     pub(crate) fn adopt(segment: &Segment, peer: u32, offset: u64, cells: u32) -> Option<Self> {
         let (cells, ends) = ring_at(segment, offset, cells)?;
         segment.touch(offset, ring_bytes(cells.count()));
-        // SAFETY: `ring_at` found both inside of the segment, which outlives this; the segment has
-        // one receiver per ring, because its offset was sent to this rank alone.
+        // SAFETY: `ring_at` found both inside the segment, which outlives this. The ring has one
+        // receiver, because its offset was sent to this rank alone.
         let ring = unsafe { RingRx::new(cells, ends) };
         Some(Self {
             peer,
@@ -175,7 +178,7 @@ impl Incoming {
     }
 }
 
-/// Bytes of a ring in the segment: the words that both sides share, and the cells.
+/// Bytes of a ring in the segment: the words that both sides share, then the cells.
 pub(crate) fn ring_bytes(cells: u32) -> u64 {
     (size_of::<Ends>() + cells as usize * size_of::<Cell>()) as u64
 }
@@ -190,8 +193,8 @@ pub(crate) fn ring_at(segment: &Segment, offset: u64, cells: u32) -> Option<(Cel
         .wrapping_add(size_of::<Ends>())
         .cast::<Cell>()
         .cast_const();
-    // SAFETY: the bytes are mapped as long as the segment, aligned, and valid whatever they hold;
-    // that there is one sender and one receiver is what the announcement is for.
+    // SAFETY: the bytes are aligned, valid whatever they hold, and mapped as long as the segment.
+    // The announcement makes sure that there is one sender and one receiver.
     let cells = unsafe { Cells::new(first, cells) };
     Some((cells, base.cast::<Ends>().cast_const()))
 }

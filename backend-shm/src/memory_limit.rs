@@ -1,15 +1,15 @@
-//! Whether there is memory for what is to be shared.
+//! Checks that there is enough memory for what the ranks are to share.
 //!
-//! Asked before an extent is allocated, because afterwards it is too late: see
+//! The check comes before an extent is allocated, because afterwards it is too late: see
 //! [`memory_left`].
 
 use portolan_core::memory_left::{self, Room};
 use portolan_core::{Error, ErrorKind, Result};
 
-/// Left over for everything else, in bytes.
+/// Bytes that are left over for everything else.
 const MARGIN: u64 = 4 << 20;
 
-/// Says no if `need` bytes for `what` are more than there is.
+/// Fails if there is no room for `need` bytes for `what`.
 pub(crate) fn check(need: u64, what: &str) -> Result<()> {
     check_against(need, what, memory_left::room())
 }
@@ -46,7 +46,7 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("PORTOLAN_SHM_RING"), "{text}");
-        // Where nobody knows, nobody says no.
+        // Without a known limit, nothing is refused.
         assert!(check_against(u64::MAX, "x", None).is_ok());
     }
 }

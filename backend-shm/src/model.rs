@@ -1,8 +1,8 @@
-//! Model checking: every interleaving of a few steps, by loom.
+//! Model checking: loom runs every interleaving of a few steps.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p portolan-shm --lib --release`. The structures are the real
-//! ones over loom's atomics. `membarrier` cannot be said in loom; a fence on both sides stands for
-//! it.
+//! Run with `RUSTFLAGS="--cfg loom" cargo test -p portolan-shm --lib --release`. The structures are
+//! the real ones, over loom's atomics. Loom has no `membarrier`; a fence on both sides stands in
+//! for it.
 
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU32;
@@ -13,8 +13,8 @@ use crate::bell::BellWords;
 use crate::inbox::{Inbox, Kind};
 use crate::ring::{Cell, Cells, Ends, Polled, Pushed, RingRx, RingTx};
 
-/// Explores with at most three preemptions, or as many as `LOOM_MAX_PREEMPTIONS` says: minutes
-/// become seconds, and the mistakes that loom has found here needed two.
+/// Explores with at most three preemptions, or with `LOOM_MAX_PREEMPTIONS`. That turns minutes into
+/// seconds, and the mistakes that loom has found here needed two.
 fn check(steps: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(3));
@@ -51,7 +51,7 @@ impl Ring {
     }
 }
 
-/// Loom's cells hold one word of header and one of payload.
+/// Under loom, a cell holds one word of header and one of payload.
 fn push(tx: &mut RingTx, number: u64) -> Pushed {
     let payload = !number;
     // SAFETY: one word is all that the model's cells read.
@@ -83,7 +83,7 @@ fn pop_blocking(rx: &mut RingRx) -> u64 {
     }
 }
 
-/// So many messages through a ring of so many cells arrive in order.
+/// Checks that `messages` messages arrive in order through a ring of `cells` cells.
 fn in_order(messages: u64, cells: u32, restarts: bool) {
     check(move || {
         let ring = Ring::new(cells);
@@ -108,20 +108,21 @@ fn in_order(messages: u64, cells: u32, restarts: bool) {
     });
 }
 
-/// Two laps and a half through a ring of two cells.
+/// Two and a half laps through a ring of two cells.
 #[test]
 fn a_ring_hands_over_in_order() {
     in_order(5, 2, false);
 }
 
-/// The model's beginnings are of one cell: each message may go on in the next cell, or in the first
-/// one. (Of five messages, the last may go where a receiver looks that is still at the second.)
+/// In the model a beginning is one cell, so each message may go into the next cell or into the
+/// first. (Of five messages, the last may go into a cell at which a receiver looks that is still at
+/// the second.)
 #[test]
 fn a_ring_that_starts_over_hands_over_in_order() {
     in_order(5, 4, true);
 }
 
-/// Whoever sleeps after it has announced so and looked once more is woken.
+/// A rank that announces its sleep, looks once more and then sleeps is woken.
 #[test]
 fn no_wake_up_is_lost() {
     check(|| {
@@ -150,15 +151,16 @@ fn no_wake_up_is_lost() {
     });
 }
 
-/// Two threads of one rank sleep on its bell, each for news of its own: a ring for one may use up
-/// the announcement of the other, which announces itself again after having read the word.
+/// Two threads of one rank sleep on its bell, each waiting for its own news. A ring for one may use
+/// up the announcement of the other, which therefore announces itself again after it has read the
+/// word.
 #[test]
 fn two_sleepers_on_one_bell() {
     check(|| {
         let shared = Arc::new((
             BellWords::new(),
             [AtomicU32::new(0), AtomicU32::new(0)],
-            // The engine's lock, with the number of sleepers behind it.
+            // The engine's lock, which guards the number of sleepers.
             loom::sync::Mutex::new(0),
         ));
         let wait_for = |shared: &(BellWords, [AtomicU32; 2], loom::sync::Mutex<u32>),
@@ -199,7 +201,7 @@ fn two_sleepers_on_one_bell() {
     });
 }
 
-/// A sender without room that falls asleep is woken by the receiver that makes some.
+/// A sender that finds no room and falls asleep is woken by the receiver when it makes some.
 #[test]
 fn a_starved_sender_is_woken() {
     check(|| {
@@ -239,7 +241,7 @@ fn a_starved_sender_is_woken() {
 
 fn post(inbox: &Inbox, from: u32, number: u32, kind: Kind) -> crate::inbox::Posted {
     loop {
-        // SAFETY: no bytes.
+        // SAFETY: the packet has no payload.
         let posted = unsafe {
             inbox.post(
                 from,

@@ -1,4 +1,4 @@
-//! Offer words: one word per rendezvous offer, taken by either side with a compare-and-swap.
+//! Offer words: one word per rendezvous offer, which either side moves with a compare-and-swap.
 //!
 //! ```text
 //!            open            take               close (sender)
@@ -7,8 +7,8 @@
 //!                      └──────────▶ CANCELLED ──────────────────┘
 //! ```
 //!
-//! The number of an offer holds the place of its word and a generation; the word holds generation
-//! and state, so a number that is used twice, or made up, takes nothing.
+//! The number of an offer holds the place of its word and a generation; the word holds that
+//! generation and the state. So a number that is used twice, or made up, takes nothing.
 
 use std::collections::VecDeque;
 
@@ -37,9 +37,9 @@ fn place(number: u32) -> usize {
 /// The sender's list of its own words.
 #[derive(Debug)]
 pub(crate) struct Offers {
-    /// Numbers to be given out.
+    /// Numbers that may be given out.
     free: VecDeque<u32>,
-    /// Cancelled, and perhaps closed by the receiver by now.
+    /// Cancelled numbers; the receiver may have closed some of their words by now.
     cancelled: Vec<u32>,
 }
 
@@ -56,17 +56,17 @@ impl Offers {
             self.reap(own);
         }
         let number = self.free.pop_front()?;
-        // Relaxed: the packet that carries the number publishes the word as well.
+        // Relaxed: sending the packet that carries the number also publishes the word.
         own.offers.0[place(number)].store(word(number, OPEN), Relaxed);
         Some(number)
     }
 
-    /// Collects the words that receivers have closed.
+    /// Collects the cancelled words that receivers have closed.
     #[cold]
     fn reap(&mut self, own: &RankArea) {
         let free = &mut self.free;
         self.cancelled.retain(|&number| {
-            // Acquire: pairs with the Release in `take`; the receiver is through with the word.
+            // Acquire: pairs with the Release in `take`; the receiver is done with the word.
             let open = own.offers.0[place(number)].load(Acquire) != word(number, FREE);
             if !open {
                 free.push_back(next(number));
@@ -89,8 +89,8 @@ impl Offers {
 
     pub(crate) fn close(&mut self, own: &RankArea, number: u32) {
         let at = &own.offers.0[place(number)];
-        // Only a word of this generation that is not free and not cancelled: closing twice, or
-        // after a cancel, must not give a number out twice.
+        // Closes only a word of this generation that is open or taken: closing twice, or after a
+        // cancel, must not give a number out twice.
         let state = at.load(Relaxed);
         if state == word(number, OPEN) || state == word(number, TAKEN) {
             at.store(word(number, FREE), Relaxed);
@@ -99,13 +99,14 @@ impl Offers {
     }
 }
 
-/// The next number for the same word.
+/// The number of the next generation for the same word.
 fn next(number: u32) -> u32 {
     let generation = ((number >> PLACE_BITS) + 1) & GENERATION;
     (generation << PLACE_BITS) | (number % OFFERS as u32)
 }
 
-/// Receiver: takes an offer of the rank whose area this is; closes the word if it was cancelled.
+/// Receiver: takes an offer of the rank that owns `area`; closes the word if the offer was
+/// cancelled.
 pub(crate) fn take(area: &RankArea, number: u32) -> bool {
     let at = &area.offers.0[place(number)];
     if swap(at, word(number, OPEN), word(number, TAKEN)) {
@@ -121,7 +122,7 @@ pub(crate) fn take(area: &RankArea, number: u32) -> bool {
     false
 }
 
-/// AcqRel: of cancel and take one wins, and the loser sees what the winner did before.
+/// AcqRel: either the cancel or the take wins, and the loser sees what the winner did before.
 fn swap(at: &AtomicU32, from: u32, to: u32) -> bool {
     at.compare_exchange(from, to, AcqRel, Acquire).is_ok()
 }

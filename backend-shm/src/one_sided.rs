@@ -1,4 +1,4 @@
-//! What a rank does with a peer's memory without the peer, and what it can say of it.
+//! Access to a peer's memory without the peer's help, and the facts that a user can ask for.
 
 use portolan_core::comm::NoUnwind;
 use portolan_core::transport::{Exposure, Pulled, Pulls};
@@ -10,19 +10,21 @@ use crate::segment::layout::Life;
 use crate::shm::Shm;
 use crate::sync::Ordering::Relaxed;
 
-/// Shortest message for which it pays to wake its sender, who then moves a half of it: waking
-/// takes some 30 microseconds.
+/// Shortest message, in bytes, for which waking a sleeping sender pays: waking takes some 30
+/// microseconds, and the sender then moves half of the message.
 const WORTH_WAKING: usize = 1 << 20;
 
-/// Which ways the data of a message of `len` bytes from `peer` may take at the moment. `inside` if
-/// the peer is known to be in a call; its word, which it has just written, is not read then.
+/// The ways that the data of a message of `len` bytes from `peer` may take at the moment. With
+/// `inside`, the peer is known to be in a call; its presence word, which it has just written, is
+/// then not read.
 pub(crate) fn pulls(shm: &Shm, peer: u32, len: usize, inside: bool) -> Pulls {
     if peer >= shm.segment.ranks() || matches!(shm.puller.access(peer), Access::Refused(_)) {
         return Pulls::Never;
     }
     let outside = !inside && {
         let area = shm.segment.rank(peer);
-        // A sender asleep in a call is woken by what it is asked.
+        // A sender that sleeps in a call counts as inside for a message worth waking it: the
+        // request for the data wakes it.
         area.presence.0.inside.load(Relaxed) == 0 && (len < WORTH_WAKING || !area.bell.is_asleep())
     };
     match shm.config.cma {
@@ -47,10 +49,10 @@ pub(crate) unsafe fn reach(
     if peer >= shm.segment.ranks() || peer == shm.rank || shm.config.cma == Cma::Off {
         return Pulled::Stream;
     }
-    // A number may be given to another process after the rank's death. The watcher's thread sees
-    // that event at once, long before the system has given out all other numbers; so it is enough
-    // to look at what the thread has written: before anything is written, and after something was
-    // read. Who has left has taken its memory along, and answers nothing any more.
+    // After a rank's death, the system may give its process id to another process. The watcher's
+    // thread notices the death at once, long before the system has used up all other ids. So it is
+    // enough to look at what that thread has recorded: before a write, and after a read. A rank
+    // that has left has taken its memory along, and answers nothing any more.
     if shm.segment.life(peer) != Life::Running {
         return ended(shm, peer);
     }
@@ -59,8 +61,8 @@ pub(crate) unsafe fn reach(
         return ended(shm, peer);
     }
     let probe_at = shm.segment.rank(peer).identity.probe_at.load(Relaxed);
-    // The first copy says what it finds, and a subscriber that panics there would leave the owner
-    // waiting for this rank's word.
+    // The first copy logs what it finds. If a log subscriber panicked there, the owner of the
+    // buffer would wait for this rank's `pushing` word for ever.
     let guard = NoUnwind::new("a copy between ranks");
     // SAFETY: the caller's promise.
     let read = unsafe { shm.puller.copy(peer, exposure, offset, local, probe_at) };
@@ -69,22 +71,23 @@ pub(crate) unsafe fn reach(
         shm.segment.end_push(shm.rank);
     }
     match read {
-        // Its memory may have been something else by the time that it was read.
+        // What was read may have been another process's memory by then.
         _ if shm.segment.life(peer) != Life::Running => ended(shm, peer),
         Read::Done => Pulled::Done,
-        // It may be the rank's end, about to be noticed.
+        // The copy may have failed because the peer's process has just ended, unnoticed so far.
         Read::No if shm.finds_dead(peer) => Pulled::Gone,
         Read::No => Pulled::Stream,
     }
 }
 
-/// A peer is not at work any more: what becomes of a copy.
+/// The outcome of a copy whose peer is no longer running.
 #[cold]
 fn ended(shm: &mut Shm, peer: u32) -> Pulled {
     match shm.segment.life(peer) {
-        // It may still be asked for a stream, as for anything, and answers nothing: whoever waits
-        // is told by the end of its process, and no sooner. Its launcher is to hear of its failure
-        // from it, and not from the rank that waits.
+        // The peer's program has failed, and its process is about to end. This rank may still ask
+        // it for a stream, and gets no answer. The end of the process is what tells this rank, and
+        // no sooner: the launcher is to hear of the failure from the rank that failed, not from a
+        // rank that waits for it.
         Life::Ending => Pulled::Stream,
         Life::Finished => {
             shm.outgoing[peer as usize].has_left(peer);
@@ -94,7 +97,7 @@ fn ended(shm: &mut Shm, peer: u32) -> Pulled {
     }
 }
 
-/// One line per fact that a user may want to know.
+/// The facts that a user may want to know, one line each.
 pub(crate) fn describe(shm: &Shm) -> Vec<(String, String)> {
     let kib = |bytes: u64| format!("{} KiB", bytes >> 10);
     let fact = |name: &str, value: String| (name.to_owned(), value);

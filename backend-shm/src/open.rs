@@ -1,12 +1,14 @@
-//! Making the transport: one rank of a job of processes, or all ranks of a job inside one process.
+//! Making the transport: for one rank of a job of processes, or for all ranks of a job inside one
+//! process.
 //!
 //! # How processes come together
-//! 1. Rank 0 makes the memory file, or takes the one that our launcher handed to every rank, sizes
-//!    and seals it. Every rank publishes its [`Address`]; rank 0 also how to get at the file.
-//! 2. Fence. Every rank reads all addresses and comes to the same verdict about them.
-//! 3. The others take the file: inherited, or through rank 0's socket. Each maps and checks it,
-//!    and writes down who it is.
-//! 4. Fence. Nobody sends before; the watcher starts.
+//! 1. Rank 0 makes the memory file, or takes the one that Portolan's launcher handed to every rank,
+//!    and sizes and seals it. Every rank publishes its [`Address`]; rank 0 also publishes how to
+//!    get the file.
+//! 2. Fence. Every rank reads all addresses, and all come to the same verdict about them.
+//! 3. The other ranks take the file, which they inherited or get through rank 0's socket. Each rank
+//!    maps and checks it, and records its identity in it.
+//! 4. Fence. No rank sends before it. Each rank then starts its watcher.
 
 mod together;
 
@@ -30,24 +32,25 @@ use crate::sync::Ordering::{Relaxed, Release};
 use crate::watch::Watcher;
 use together::{addresses, judge};
 
-/// Ranks that a job may have on one node.
+/// Most ranks that a job may have on one node.
 const MAX_RANKS: u32 = 1 << 16;
-/// Key under which rank 0 says how to get at the file.
+/// Key under which rank 0 publishes how to get the file.
 const FILE_KEY: &str = "shm.file";
 
-/// One rank of a job of processes. Collective: every rank of the job calls it.
+/// Makes the transport of one rank in a job of processes. Collective: every rank of the job calls
+/// it.
 ///
 /// # Errors
 /// [`Job`](ErrorKind::Job) if the launcher fails,
-/// [`TransportUnavailable`](ErrorKind::TransportUnavailable) if the ranks cannot share memory
-/// (other nodes, other builds, a refusing system), with the ranks and the reason;
-/// [`Exhausted`](ErrorKind::Exhausted) if there is too little memory.
+/// [`TransportUnavailable`](ErrorKind::TransportUnavailable) if the ranks cannot share memory (they
+/// are on several nodes, from several builds, or the system refuses), with the ranks and the
+/// reason; [`Exhausted`](ErrorKind::Exhausted) if there is too little memory.
 pub fn open(job: &mut dyn Bootstrap, settings: &Settings) -> Result<Shm, Error> {
     let rank = job.rank();
     open_with(job, &Config::from_settings(settings)).map_err(|e| e.on_rank(rank).on_device("shm"))
 }
 
-/// [`open`] with sizes and choices of one's own.
+/// Like [`open`], with the sizes and choices in `config`.
 ///
 /// # Errors
 /// As for [`open`].
@@ -86,8 +89,8 @@ pub fn open_with(job: &mut dyn Bootstrap, config: &Config) -> Result<Shm, Error>
     )
 }
 
-/// All ranks of a job inside this process: for ranks that are threads, or that one thread
-/// steps. The structures are those of a job of processes.
+/// Makes the transports of all ranks of a job inside this process: for ranks that are threads, or
+/// that one thread steps. They use the same structures as a job of processes.
 ///
 /// # Errors
 /// [`InvalidArgument`](ErrorKind::InvalidArgument) for no ranks or too many,
@@ -97,7 +100,7 @@ pub fn in_process(n: u32, settings: &Settings) -> Result<Vec<Shm>, Error> {
     in_process_with(n, &Config::from_settings(settings))
 }
 
-/// [`in_process`] with sizes and choices of one's own.
+/// Like [`in_process`], with the sizes and choices in `config`.
 ///
 /// # Errors
 /// As for [`in_process`].
@@ -115,11 +118,11 @@ pub fn in_process_with(n: u32, config: &Config) -> Result<Vec<Shm>, Error> {
     ranks.collect()
 }
 
-/// Whether shared memory is usable here: makes a small job inside this process and moves a
+/// Checks whether shared memory works here: makes a small job inside this process and moves a
 /// message through it.
 ///
 /// # Errors
-/// What went wrong, with the system's words.
+/// A text that says what went wrong, with the system's error.
 pub fn probe() -> Result<(), String> {
     struct Heard(bool);
     impl Sink for Heard {
@@ -158,10 +161,10 @@ fn check_size(n: u32) -> Result<()> {
     Ok(())
 }
 
-/// Writes down who `rank` is, and what it cannot do.
+/// Records in the segment which process `rank` is, and whether it has no `membarrier`.
 fn introduce(segment: &Segment, rank: u32, process: Process, config: &Config) {
     if config.fenced || !bell::register_barrier() {
-        // Relaxed: the job's fence comes between this and every reading of it.
+        // Relaxed: the job's fence comes between this store and every load of it.
         segment.head().fenced.store(1, Relaxed);
     }
     let identity = &segment.rank(rank).identity;
@@ -179,14 +182,14 @@ fn address_key(rank: u32) -> String {
     format!("shm.rank.{rank}")
 }
 
-/// The file as rank 0 has it, and the socket through which others get it, if they need to.
+/// Rank 0's segment, and the socket through which the other ranks fetch the file, if they need one.
 struct Origin {
     segment: Option<Segment>,
     giver: Option<Giver>,
 }
 
 impl Origin {
-    /// Gives the file to everyone who has to fetch it.
+    /// Gives the file to every rank that has to fetch it.
     fn share(&mut self, everyone: &[Address]) -> Result<Segment> {
         let Some(segment) = self.segment.take() else {
             return Err(Error::new(
@@ -210,8 +213,8 @@ impl Origin {
     }
 }
 
-/// Rank 0: makes the segment and says how to get at it; or says why there is none, so that every
-/// rank reports the same.
+/// Rank 0: makes the segment and publishes how to get it. If that fails, publishes the reason, so
+/// that every rank reports the same.
 fn publish(job: &mut dyn Bootstrap, size: u32, config: &Config) -> Result<Origin> {
     let made = make(job, size, config);
     let text = match &made {
@@ -222,7 +225,7 @@ fn publish(job: &mut dyn Bootstrap, size: u32, config: &Config) -> Result<Origin
     match made {
         Ok((origin, _)) => Ok(origin),
         Err(error) => {
-            // The others are told before this rank leaves.
+            // The fence lets the other ranks read the reason before this rank leaves.
             job.fence().map_err(job_failed)?;
             Err(error)
         }
@@ -269,7 +272,7 @@ fn make(job: &dyn Bootstrap, size: u32, config: &Config) -> Result<(Origin, Stri
     ))
 }
 
-/// Takes the file that rank 0 has made.
+/// Takes the file that rank 0 made.
 fn fetch(job: &mut dyn Bootstrap, giver: &Address) -> Result<OwnedFd> {
     let how = job.get(FILE_KEY).map_err(job_failed)?;
     let unavailable = |why: String| Error::new(ErrorKind::TransportUnavailable, why);
@@ -312,7 +315,7 @@ fn fetch(job: &mut dyn Bootstrap, giver: &Address) -> Result<OwnedFd> {
 }
 
 fn duplicate(fd: RawFd) -> Result<OwnedFd> {
-    // SAFETY: the bootstrap's descriptor, which it keeps open during this call.
+    // SAFETY: the bootstrap keeps its descriptor open during this call.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     borrowed.try_clone_to_owned().map_err(|error| {
         Error::new(

@@ -1,9 +1,9 @@
-//! Polling: one look at the failure epoch, one at the inbox, one at each ring of a rank that has
-//! talked.
+//! Polling: a poll looks once at the failure epoch, once at the inbox, and once at the ring of each
+//! rank that has announced one to this rank.
 //!
-//! Budget of a poll that finds nothing: two loads and one per active peer, all of lines that stay
-//! in this core's cache until somebody writes them. A poll that delivers nothing and was refused
-//! nothing means that nothing was there, which is what `arm` relies on.
+//! Budget of a poll that finds nothing: two loads, and one for each ring. All of them are of lines
+//! that stay in this core's cache until another rank writes them. If a poll delivers nothing and
+//! the sink refuses nothing, nothing was there: `arm` relies on this.
 
 use portolan_core::lines::is_for_words;
 use portolan_core::transport::{Header, Payload, Sink};
@@ -18,7 +18,7 @@ use crate::send;
 use crate::shm::Shm;
 use crate::sync::Ordering::Relaxed;
 
-/// Packets that one poll takes from one peer at most.
+/// Most packets that one poll takes from one peer.
 const BURST: usize = 16;
 
 #[inline(always)]
@@ -27,8 +27,8 @@ pub(crate) fn poll<S: Sink>(shm: &mut Shm, sink: &mut S) -> usize {
         note_failures(shm);
     }
     let mut delivered = 0;
-    // The inbox first: a ring that is announced there is polled below.
-    // SAFETY: points into the segment, which is mapped as long as `shm` lives.
+    // The inbox comes first, so that a ring announced there is polled below. SAFETY: points into
+    // the segment, which is mapped as long as `shm` lives.
     shm.held |= unsafe { &*shm.inbox }.pending();
     if shm.held != 0 {
         delivered += poll_inbox(shm, sink);
@@ -36,7 +36,7 @@ pub(crate) fn poll<S: Sink>(shm: &mut Shm, sink: &mut S) -> usize {
     delivered + poll_rings(shm, sink)
 }
 
-/// Looks at every ring, each time at another one first.
+/// Looks at every ring; each poll begins with another one.
 #[inline(always)]
 fn poll_rings<S: Sink>(shm: &mut Shm, sink: &mut S) -> usize {
     let Shm {
@@ -66,7 +66,7 @@ fn poll_rings<S: Sink>(shm: &mut Shm, sink: &mut S) -> usize {
             out.prefetch_next();
         }
         delivered += taken;
-        // A second one is found again by the next poll.
+        // If a second ring holds nonsense, the next poll finds it again.
         if let (Some(what), None) = (what, nonsense) {
             from.ring.silence();
             nonsense = Some((from.peer, what));
@@ -83,20 +83,21 @@ fn poll_rings<S: Sink>(shm: &mut Shm, sink: &mut S) -> usize {
     delivered
 }
 
-/// How payloads in the bulk area are to be copied out.
+/// How to copy payloads out of the bulk area.
 #[derive(Clone, Copy)]
 struct Copies<'a> {
-    /// Whether their lines are taken.
+    /// Whether the receiver takes their lines.
     takes: &'a bool,
-    /// Whether some are copied by words.
+    /// Whether some are copied by words ([`lines`](portolan_core::lines)).
     by_words: &'a bool,
-    /// Whether the next is likely to be alone.
+    /// Tells whether the next packet is likely to be alone.
     turns: &'a Turns,
 }
 
-/// Delivers what one ring holds: how many packets, and what no correct peer writes, if it did.
+/// Delivers the packets that one ring holds, and returns their number. If the ring holds something
+/// that no correct peer writes, the second value says what.
 ///
-/// What only some packets want comes by reference, so that the others do not load it.
+/// Arguments that only some packets need come by reference, so that the others do not load them.
 #[inline(always)]
 fn drain<S: Sink>(
     from: &mut Incoming,
@@ -123,11 +124,11 @@ fn drain<S: Sink>(
             break;
         }
         if delivered > 0 {
-            // The second in a row: a burst.
+            // The second packet of one poll: this is a burst.
             from.ring.prefetch();
             if *copies.takes && !bulk && len < INLINE {
-                // SAFETY: `poll` has seen the message at `index`, which leaves the last byte of its
-                // cell free.
+                // SAFETY: `poll` has seen the message at `index`. Its payload leaves the last byte
+                // of the cell free.
                 unsafe { from.ring.cells().take(index, len) };
             }
             if sink.looks_ahead() > 0 {
@@ -161,7 +162,7 @@ fn drain<S: Sink>(
             from.bulk.unused();
             payload
         };
-        // In one place only, so that all of it is inlined here.
+        // The loop calls `packet` in one place only, so that all of it is inlined here.
         sink.packet(from.peer, &header, payload);
         if let Some(descriptor) = piece {
             from.bulk.done(&descriptor, from.ring.ends());
@@ -175,13 +176,14 @@ fn drain<S: Sink>(
     (delivered, None)
 }
 
-/// Shows the sink what has arrived behind the next packet, step by step nearer. (Seldom, and dear
-/// enough, for the loop around it to keep its registers for the rest.)
+/// Shows the sink the headers of packets that have arrived behind the next one, the farthest first.
+/// (Not inlined: it runs seldom enough, and costs enough, that the loop around it should keep its
+/// registers for everything else.)
 #[cold]
 #[inline(never)]
 fn look_ahead<S: Sink>(from: &Incoming, sink: &mut S) {
     let places = sink.looks_ahead();
-    // What is to be read of the next ones is under way by then.
+    // The lines of cells still farther behind are then under way before a later call reads them.
     from.ring.ask_for(places + 4);
     for places in (1..=places).rev().step_by(2) {
         if let Some(index) = from.ring.behind(places) {
@@ -220,18 +222,19 @@ fn find_bulk<'a>(
     Some((payload, descriptor))
 }
 
-/// Wakes a sender that sleeps because it had found no room.
+/// Wakes a sender that sleeps because it found no room.
 #[inline(always)]
 fn tell_sender(from: &Incoming, fenced: bool) {
     let starved = &from.ring.ends().starved.0;
     from.bell().wake_if(fenced, || {
-        // Cleared before the ring changes the word: a sender that sets it again after this has
-        // read the word before, and does not sleep.
+        // `starved` is cleared before the bell's word changes. A sender reads that word before it
+        // announces its sleep and sets `starved`; so if this swap clears its mark, the ring that
+        // follows changes the word that the sender has read, and the sender does not sleep.
         starved.load(Relaxed) != 0 && starved.swap(0, Relaxed) != 0
     });
 }
 
-/// Delivers what lies in the inbox.
+/// Delivers the packets in the inbox.
 #[cold]
 #[inline(never)]
 fn poll_inbox<S: Sink>(shm: &mut Shm, sink: &mut S) -> usize {
@@ -249,8 +252,8 @@ fn poll_inbox<S: Sink>(shm: &mut Shm, sink: &mut S) -> usize {
                     continue;
                 }
                 let header = Header::from_words(arrived.header);
-                // SAFETY: the slot is the receiver's until it is freed, and `look` has bounded the
-                // length by the slot's.
+                // SAFETY: the slot belongs to the receiver until it is freed, and `look` has
+                // limited the length to what a slot holds.
                 let payload = unsafe { Payload::new(arrived.payload, arrived.len) };
                 sink.packet(arrived.from, &header, payload);
                 delivered += 1;
@@ -268,7 +271,7 @@ fn poll_inbox<S: Sink>(shm: &mut Shm, sink: &mut S) -> usize {
     delivered
 }
 
-/// From now on packets of the sender come through its ring.
+/// Adopts the ring that a sender has announced; its later packets come through that ring.
 fn adopt_ring(shm: &mut Shm, arrived: &Arrived) {
     let [offset, cells, _] = arrived.header;
     let known = shm
@@ -287,7 +290,7 @@ fn adopt_ring(shm: &mut Shm, arrived: &Arrived) {
     }
 }
 
-/// Wakes the ranks that found no slot in this rank's inbox and sleep.
+/// Wakes every sleeping rank if any has found no free slot in this rank's inbox.
 fn wake_starved(shm: &Shm, segment: &Segment) {
     if segment.rank(shm.rank).inbox.take_starved() {
         for rank in 0..segment.ranks() {
@@ -296,7 +299,7 @@ fn wake_starved(shm: &Shm, segment: &Segment) {
     }
 }
 
-/// Takes note of ranks that died since the last poll.
+/// Notes the ranks that have died since the last poll.
 #[cold]
 #[inline(never)]
 fn note_failures(shm: &mut Shm) {
@@ -311,12 +314,12 @@ fn note_failures(shm: &mut Shm) {
             out.gone = segment.reason(peer);
         }
     }
-    // What the dead have published is still delivered.
+    // Packets that dead ranks had published are still delivered.
     shm.held |= segment.rank(shm.rank).inbox.sweep(dead);
 }
 
-/// Announces sleep, and makes sure that a sender without room notices what came free meanwhile.
-/// `false` if a wake-up could be missed.
+/// Announces that this rank is about to sleep, and rings its own bell if a peer to which it found
+/// no room has made some meanwhile. Returns `false` if a wake-up could be missed.
 pub(crate) fn arm(shm: &mut Shm) -> bool {
     let segment = std::sync::Arc::clone(&shm.segment);
     let bell = &segment.rank(shm.rank).bell;

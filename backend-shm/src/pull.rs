@@ -1,14 +1,14 @@
 //! Reading a sender's buffer from its address space, and writing into a receiver's.
 //!
-//! Between processes `process_vm_readv` and `process_vm_writev` do it, which pay for every page;
-//! whether that is the better way is for the engine to measure. The system may refuse it (another
-//! user, a process that may not be traced, Yama, a system call filter); that is found out by
-//! reading one known word of the peer at the first use, and remembered. Only the process that was
-//! the peer when the job began is written to, while it lives, and where it has said itself: a peer
-//! that makes something up harms itself.
+//! Between processes, `process_vm_readv` and `process_vm_writev` do this. They cost time for every
+//! page, so the engine measures whether they are the faster way. The system may refuse them
+//! (another user, a process that may not be traced, Yama, a system call filter). The first use
+//! therefore reads one known word of the peer, and the result is remembered. A rank writes only
+//! into the process that was the peer when the job began, only while that process lives, and only
+//! where the peer itself has said: a peer that makes up an address harms only itself.
 //!
-//! Ranks of one process copy directly. What may be copied, and where to, is what a rank of this
-//! process has exposed and not withdrawn, so that a made-up exposure reads and writes nothing.
+//! Ranks of one process copy directly. They copy only from and to memory that a rank of this
+//! process has exposed and not withdrawn, so a made-up exposure reads and writes nothing.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,10 +20,10 @@ use portolan_core::transport::Exposure;
 use crate::addr::Process;
 use crate::segment::layout::PROBE;
 
-/// Largest piece that one system call reads.
+/// Most bytes that one system call copies.
 const PIECE: usize = 8 << 20;
 
-/// What an [`Exposure`] holds.
+/// The contents of an [`Exposure`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     addr: u64,
@@ -63,27 +63,27 @@ impl Place {
 pub(crate) enum Access {
     Untried,
     Works,
-    /// Refused, with the system's words.
+    /// Refused; holds the system's error text.
     Refused(String),
 }
 
-/// How this rank exposes its buffers and reads those of others.
+/// How this rank exposes its buffers, and reads and writes those of others.
 #[derive(Debug)]
 pub(crate) enum Puller {
-    /// Ranks of one process.
+    /// The ranks are threads of one process.
     Within(Arc<Exposed>),
-    /// Other processes, by rank.
+    /// The ranks are processes, listed by rank.
     Across {
         peers: Vec<Process>,
         access: Vec<Access>,
     },
 }
 
-/// What became of reading.
+/// The outcome of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Read {
     Done,
-    /// Not possible.
+    /// The copy was not possible.
     No,
 }
 
@@ -93,7 +93,7 @@ impl Puller {
         Self::Across { peers, access }
     }
 
-    /// The number of the process that a rank is; `None` for ranks of this process.
+    /// The process id of a rank; `None` where all ranks are in this process.
     pub(crate) fn process_of(&self, peer: u32) -> Option<u32> {
         match self {
             Self::Within(_) => None,
@@ -101,7 +101,7 @@ impl Puller {
         }
     }
 
-    /// What peers may read, or write if `writable`.
+    /// Exposes memory of this rank that peers may read, or write if `writable`.
     pub(crate) fn expose(
         &self,
         rank: u32,
@@ -109,7 +109,7 @@ impl Puller {
         len: usize,
         writable: bool,
     ) -> Exposure {
-        // Not asked from the system: that is a system call.
+        // The process id comes from the table: asking for it would be a system call.
         let (id, pid) = match self {
             Self::Within(exposed) => (exposed.insert(rank, data, len, writable), 0),
             Self::Across { peers, .. } => (0, peers[rank as usize].pid),
@@ -130,14 +130,15 @@ impl Puller {
         }
     }
 
-    /// Withdraws all that `rank`, this one, has exposed. (Other processes see that it has left.)
+    /// Withdraws everything that this rank, `rank`, has exposed. (Ranks in other processes see
+    /// instead that it has left.)
     pub(crate) fn close(&self, rank: u32) {
         if let Self::Within(exposed) = self {
             exposed.remove_all(rank);
         }
     }
 
-    /// What is known of reading from `peer`.
+    /// What is known about access to the memory of `peer`.
     pub(crate) fn access(&self, peer: u32) -> Access {
         match self {
             Self::Within(_) => Access::Works,
@@ -145,8 +146,8 @@ impl Puller {
         }
     }
 
-    /// Copies between this rank's memory and `offset` of what `peer` has exposed. `probe_at` is
-    /// where the peer says that its known word is.
+    /// Copies between this rank's memory and the memory that `peer` has exposed, from `offset` on.
+    /// `probe_at` is the address of the peer's known word, as the peer has stated it.
     ///
     /// # Safety
     /// The bytes of `local` are readable or writable, as its direction needs.
@@ -198,7 +199,7 @@ impl Puller {
     }
 }
 
-/// This rank's memory, and the direction.
+/// This rank's side of a copy, with the direction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Local {
     /// From the peer to here.
@@ -215,10 +216,10 @@ impl Local {
     }
 }
 
-/// Reads the known word of a peer.
+/// Tries to read the known word of a peer.
 fn try_access(pid: u32, probe_at: u64) -> Access {
     let mut word = 0_u64;
-    // SAFETY: room for eight bytes.
+    // SAFETY: `word` has room for eight bytes.
     let read = unsafe { copy_all(pid, probe_at, Local::To((&raw mut word).cast(), 8)) };
     match read {
         Ok(()) if word == PROBE => Access::Works,
@@ -287,14 +288,14 @@ unsafe fn copy_all(pid: u32, there: u64, local: Local) -> io::Result<()> {
     Ok(())
 }
 
-/// What the ranks of one process have exposed to each other.
+/// The buffers that the ranks of one process have exposed to each other.
 #[derive(Debug, Default)]
 pub(crate) struct Exposed {
     next: AtomicU64,
     places: Mutex<HashMap<u64, Arc<Span>>>,
 }
 
-/// A buffer: held for reading while it is copied, for writing to withdraw it.
+/// An exposed buffer. A copy holds `open` for reading; withdrawing the buffer takes it for writing.
 #[derive(Debug)]
 struct Span {
     owner: u32,
@@ -305,7 +306,7 @@ struct Span {
 }
 
 impl Span {
-    /// Waits for a copy that is under way; nobody starts another.
+    /// Waits for copies under way, and lets no other start.
     fn close(&self) {
         *self.open.write().unwrap_or_else(PoisonError::into_inner) = false;
     }
@@ -313,7 +314,7 @@ impl Span {
 
 impl Exposed {
     fn insert(&self, owner: u32, data: *const u8, len: usize, writable: bool) -> u64 {
-        // Relaxed: the number only has to be new.
+        // Relaxed: the number only has to be unique.
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let span = Span {
             owner,
@@ -342,7 +343,7 @@ impl Exposed {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Arc<Span>>> {
-        // Nothing can panic while it is held.
+        // No code panics while it holds the lock.
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -360,10 +361,10 @@ impl Exposed {
             return false;
         }
         let there = std::ptr::with_exposed_provenance_mut::<u8>(span.addr + offset as usize);
-        // SAFETY: the owner keeps the exposed bytes readable, or writable and to itself alone but
-        // for the peer that it asked, until it has withdrawn them, which waits for `open`; the
-        // caller vouches for the local memory. A rank does not copy from and to what it exposes
-        // itself, and buffers of two ranks do not overlap.
+        // SAFETY: until the owner has withdrawn the exposed bytes, which waits for `open`, it keeps
+        // them readable; or writable, and shared with nobody but the peer that it asked. The caller
+        // vouches for the local memory. The two ranges do not overlap: buffers of two ranks do not,
+        // and a rank does not copy from or to what it exposes itself.
         unsafe {
             match local {
                 Local::To(target, len) => std::ptr::copy_nonoverlapping(there, target, len),
@@ -439,7 +440,7 @@ mod tests {
         puller.withdraw(&other);
     }
 
-    /// The end of an exposure waits for the copy that is under way.
+    /// Ending an exposure waits for the copy that is under way.
     #[test]
     fn nothing_is_read_after_the_end() {
         let exposed = Arc::new(Exposed::default());

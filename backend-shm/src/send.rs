@@ -1,7 +1,8 @@
-//! Handing packets over.
+//! Sending packets: through a cell of the ring, the bulk area or the receiver's inbox.
 //!
-//! Budget of a short packet to a rank that we have talked to: 0 allocations, 0 system calls (1 to
-//! wake a sleeper), 0 locked instructions, 1 cache line written for up to 32 bytes.
+//! Budget of a short packet to a rank for which this rank already has a ring: 0 allocations, 0
+//! system calls (1 to wake a sleeper), 0 locked instructions, 1 cache line written for up to 32
+//! bytes of payload.
 
 use portolan_core::transport::{Header, Sent};
 use portolan_core::{Error, ErrorKind};
@@ -14,8 +15,8 @@ use crate::ring::{INLINE, Pushed, RingTx};
 use crate::shm::Shm;
 use crate::sync::Ordering::Relaxed;
 
-/// Bytes of the bulk area with which a pair begins, and with which it goes on where there is no
-/// memory for more.
+/// Bytes of the bulk area with which a pair begins. The pair keeps this area where there is no
+/// memory for a larger one.
 const FIRST_AREA: u64 = 32 << 10;
 const _: () = assert!(BULK as u64 <= FIRST_AREA, "the longest packet fits");
 /// Packets that a pair sends through the inbox before it gets a ring.
@@ -36,7 +37,8 @@ pub(crate) unsafe fn short(
     let out = &mut shm.outgoing[peer as usize];
     if let Some(ring) = &mut out.ring {
         if len > INLINE {
-            // SAFETY: the caller's promise; `len` bytes are copied into as many.
+            // SAFETY: the caller's promise; the closure copies `len` bytes into a piece of `len`
+            // bytes.
             return unsafe {
                 bulk(shm, peer, header, len, |to| {
                     std::ptr::copy_nonoverlapping(data, to, len);
@@ -72,7 +74,7 @@ pub(crate) unsafe fn bulk<F: FnOnce(*mut u8)>(
     {
         fill(piece.ptr);
         bulk.advance(&piece);
-        // SAFETY: a descriptor is that many bytes long, and fits one cell.
+        // SAFETY: the descriptor of the piece fits one cell.
         let pushed = unsafe { push_descriptor(ring, header, &piece) };
         debug_assert_eq!(pushed, Pushed::Done, "there was room");
         out.turns.sends();
@@ -103,7 +105,8 @@ enum Ready {
     No(Sent),
 }
 
-/// No ring yet, no room, or no peer.
+/// A short send that the fast path could not do: there is no ring yet, no room, or the peer is
+/// gone.
 #[cold]
 #[inline(never)]
 unsafe fn slow_short(
@@ -126,8 +129,8 @@ unsafe fn slow_short(
     let out = &mut shm.outgoing[peer as usize];
     let room = out.ring.as_mut().map(|ring| (len > INLINE, ring.room()));
     match room {
-        // SAFETY: the caller's promise; now there is a ring, and room for one more cell, so
-        // whichever way it takes does not come back here.
+        // SAFETY: the caller's promise. There is a ring now: a longer payload takes `bulk`, and a
+        // short one has room for its cell, so the call does not come back here.
         Some((true, _) | (_, Pushed::Done)) => unsafe { short(shm, peer, header, data, len) },
         Some((_, Pushed::Broken)) => broken(shm, peer),
         Some((_, Pushed::Full)) | None => no_room(shm, peer),
@@ -168,7 +171,7 @@ fn slow_bulk(shm: &mut Shm, peer: u32, len: usize) -> Ready {
     }
 }
 
-/// Makes sure that there is an announced ring, or says why not.
+/// Makes sure that the pair has an announced ring, or says why it has none.
 fn ready(shm: &mut Shm, peer: u32) -> Ready {
     let out = &mut shm.outgoing[peer as usize];
     if out.gone.is_some() {
@@ -194,8 +197,8 @@ fn make_ring(shm: &mut Shm) -> portolan_core::Result<u64> {
     Ok(offset)
 }
 
-/// Gives the pair its first bulk area, or one of full size in place of that. Where there is no
-/// memory for the latter the small one has to do.
+/// Gives the pair its first bulk area, or replaces its small one by one of full size. Where there
+/// is no memory for the full size, the pair keeps the small one.
 fn grow_bulk(shm: &mut Shm, peer: u32, len: usize) -> Result<(), Sent> {
     let full = shm.geometry.bulk_bytes;
     let has_one = shm.outgoing[peer as usize].bulk.is_some();
@@ -216,7 +219,7 @@ fn grow_bulk(shm: &mut Shm, peer: u32, len: usize) -> Result<(), Sent> {
     }
 }
 
-/// Allocates a bulk area of so many bytes, and goes on in it.
+/// Allocates a bulk area of `size` bytes and continues in it.
 fn new_area(shm: &mut Shm, peer: u32, size: u64) -> portolan_core::Result<()> {
     let what = "the bulk area of a pair of ranks";
     let (offset, len) = shm.segment.extend(size, what)?;
@@ -238,7 +241,7 @@ fn new_area(shm: &mut Shm, peer: u32, size: u64) -> portolan_core::Result<()> {
     Ok(())
 }
 
-/// Says once that pairs have smaller areas than they should.
+/// Logs a warning, once, that pairs have smaller bulk areas than they should.
 #[cold]
 fn go_on_with_less(shm: &mut Shm, peer: u32, why: &str) {
     if !std::mem::replace(&mut shm.said_short, true) {
@@ -252,7 +255,7 @@ fn go_on_with_less(shm: &mut Shm, peer: u32, why: &str) {
     }
 }
 
-/// Announces the ring through the inbox, once the packet before is delivered.
+/// Announces the ring through the inbox, once this rank's previous packet there is delivered.
 fn announce(shm: &mut Shm, peer: u32) -> Ready {
     if !inbox_is_free(shm, peer) {
         return Ready::No(no_room(shm, peer));
@@ -290,7 +293,7 @@ unsafe fn through_inbox(
     len: usize,
 ) -> Sent {
     if !inbox_is_free(shm, peer) {
-        // A second packet while the first one waits: worth a ring.
+        // A second packet while the first still waits: the pair is busy enough to deserve a ring.
         shm.outgoing[peer as usize].first_packets = FIRST_PACKETS;
         return no_room(shm, peer);
     }
@@ -304,7 +307,7 @@ unsafe fn through_inbox(
     Sent::Done
 }
 
-/// Whether what this rank has posted to `peer` was delivered.
+/// Whether the packet that this rank last posted to `peer` was delivered.
 fn inbox_is_free(shm: &mut Shm, peer: u32) -> bool {
     let out = &mut shm.outgoing[peer as usize];
     match out.posted {
@@ -320,7 +323,7 @@ fn post(shm: &mut Shm, peer: u32, kind: Kind, header: [u64; 3], bytes: &[u8]) ->
     let area = shm.segment.rank(peer);
     let out = &mut shm.outgoing[peer as usize];
     let number = out.first_packets;
-    // SAFETY: a slice, which the callers keep to at most `inbox::PAYLOAD` bytes.
+    // SAFETY: `bytes` is a slice, which the callers keep to at most `inbox::PAYLOAD` bytes.
     out.posted = unsafe {
         area.inbox
             .post(shm.rank, number, kind, header, bytes.as_ptr(), bytes.len())
@@ -331,7 +334,7 @@ fn post(shm: &mut Shm, peer: u32, kind: Kind, header: [u64; 3], bytes: &[u8]) ->
     out.posted.is_some()
 }
 
-/// Remembers that a send to `peer` waits for room.
+/// Notes that a send to `peer` found no room, so that the peer rings once it makes some.
 fn no_room(shm: &mut Shm, peer: u32) -> Sent {
     if shm.has_left(peer) {
         shm.outgoing[peer as usize].has_left(peer);
@@ -343,13 +346,13 @@ fn no_room(shm: &mut Shm, peer: u32) -> Sent {
         .as_ref()
         .map_or_else(Seen::default, |ring| Seen::now(ring.ends()));
     if let Some(ring) = &out.ring {
-        // Relaxed: ordered by the barrier of `arm`, which comes between this and a sleep.
+        // Relaxed: the barrier in `arm`, which comes between this store and a sleep, orders it.
         ring.ends().starved.0.store(1, Relaxed);
     }
     let known = out.blocked.replace(seen).is_some();
-    // Who has made room just before it could read `starved` does not ring: only `arm` finds that.
-    // And of those that found no slot in an inbox some are told by the first that comes free, and
-    // may lose it to others.
+    // A receiver that made room just before it could see `starved` does not ring; only the check in
+    // `arm` finds that room. And when an inbox slot comes free, all senders that wait for one are
+    // woken, but each may lose it to another.
     let waits_for_slot = out.ring.is_none() && out.posted.is_none();
     shm.all_ring &= known && !waits_for_slot;
     if !known {
@@ -381,7 +384,7 @@ fn broken(shm: &mut Shm, peer: u32) -> Sent {
     Sent::Gone
 }
 
-/// Reports a peer that writes what no correct peer writes.
+/// Declares a peer failed that has written something no correct peer writes.
 #[cold]
 pub(crate) fn misbehaved(shm: &mut Shm, peer: u32, what: &str) {
     shm.segment.fail(
@@ -397,8 +400,8 @@ pub(crate) fn misbehaved(shm: &mut Shm, peer: u32, what: &str) {
     out.gone = shm.segment.reason(peer);
 }
 
-/// Memory ran out in the middle of the job, also for the least that a pair needs: this rank cannot
-/// go on, and says why to all.
+/// Memory ran out in the middle of the job, even for the least that a pair needs. This rank cannot
+/// go on, and tells every rank why.
 #[cold]
 fn exhausted(shm: &mut Shm, peer: u32, why: &str) -> Sent {
     portolan_core::log!(ERROR, rank = shm.rank, peer, why, "shared memory ran out");

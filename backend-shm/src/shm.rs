@@ -1,4 +1,5 @@
-//! The transport: a table of contents. What each operation does is in the file named after it.
+//! The transport itself, kept as a table of contents: each operation is implemented in the file
+//! named after it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,32 +27,32 @@ use crate::{caps, progress, send};
 
 /// One rank's end of node-local shared memory.
 ///
-/// Made by [`open`](crate::open) in a job of processes and by [`in_process`](crate::in_process) for
-/// ranks that are threads, or that one thread steps.
+/// [`open`](crate::open) makes it in a job of processes. [`in_process`](crate::in_process) makes
+/// one for each rank where ranks are threads, or where one thread steps all of them.
 #[derive(Debug)]
 pub struct Shm {
     pub(crate) rank: u32,
-    /// Whether some rank cannot use `membarrier`, so that every send fences.
+    /// Whether some rank cannot use `membarrier`; every send then needs a fence.
     pub(crate) fenced: bool,
-    /// Whether the lines of payloads are taken by who reads them.
+    /// Whether a receiver takes the cache lines of what it reads ([`lines`](portolan_core::lines)).
     pub(crate) takes: bool,
     /// Whether some payloads are copied by words.
     pub(crate) by_words: bool,
     pub(crate) epoch_seen: u32,
     /// The failure epoch in the segment.
     pub(crate) epoch: *const AtomicU32,
-    /// Towards each rank.
+    /// What this rank keeps about each receiver, by rank.
     pub(crate) outgoing: Box<[Outgoing]>,
-    /// Rings of the ranks that have talked to this one.
+    /// The rings that other ranks have announced to this one.
     pub(crate) incoming: Vec<Incoming>,
-    /// Which of them is polled first.
+    /// Index in `incoming` of the ring that the next poll looks at first.
     pub(crate) turn: usize,
-    /// Slots of the inbox whose packets may not be delivered yet.
+    /// Inbox slots, one bit each, that may hold a packet which is still to be delivered.
     pub(crate) held: u64,
-    /// Ranks to which a send found no room since they last had some.
+    /// Peers to which a send found no room, and which have not been seen to have room since.
     pub(crate) blocked: Vec<u32>,
-    /// Whether each of them was among these when the last sleep was announced, and rings when it
-    /// makes room.
+    /// Whether every rank in `blocked` rings this rank's bell when it makes room: each was already
+    /// blocked at the last `arm`, and no send since then has failed for want of an inbox slot.
     pub(crate) all_ring: bool,
     /// This rank's inbox in the segment.
     pub(crate) inbox: *const Inbox,
@@ -65,11 +66,12 @@ pub struct Shm {
     pub(crate) heap: Heap,
     pub(crate) puller: Puller,
     pub(crate) ring_memory: u64,
-    /// Whether it was said that there is no memory for bulk areas of full size.
+    /// Whether the warning that there is no memory for bulk areas of full size has been logged.
     pub(crate) said_short: bool,
     bell: Arc<RankBell>,
     watcher: Option<Watcher>,
-    /// Whether the end of this rank's process is to say how it has ended.
+    /// Set when the program has failed: `close` then does not report an orderly end, and peers take
+    /// the end of the process for this rank's death.
     silent: bool,
 }
 
@@ -78,7 +80,7 @@ pub struct Shm {
 unsafe impl Send for Shm {}
 
 impl Shm {
-    /// The transport of `rank` over an attached segment.
+    /// Makes the transport of `rank` over an attached segment.
     pub(crate) fn new(
         segment: Arc<Segment>,
         rank: u32,
@@ -124,14 +126,14 @@ impl Shm {
         })
     }
 
-    /// Whether the system says that the process of `peer` has ended.
+    /// Asks the system whether the process of `peer` has ended.
     pub(crate) fn watches_dead(&self, peer: u32) -> bool {
         self.watcher
             .as_ref()
             .is_some_and(|watcher| watcher.has_ended(peer))
     }
 
-    /// The same, and if so everybody is told.
+    /// Like `watches_dead`; if the process has ended, also tells every rank.
     pub(crate) fn finds_dead(&self, peer: u32) -> bool {
         let dead = self.watches_dead(peer);
         if let (true, Some(watcher)) = (dead, &self.watcher) {
@@ -140,12 +142,12 @@ impl Shm {
         dead
     }
 
-    /// Whether `peer` has left in an orderly way: one load, and takes no more messages if so.
+    /// Whether `peer` has left in an orderly way and takes no more messages. Costs one load.
     pub(crate) fn has_left(&self, peer: u32) -> bool {
         self.segment.life(peer) == Life::Finished
     }
 
-    /// The word that counts dead ranks.
+    /// The number of ranks found dead so far.
     #[inline(always)]
     pub(crate) fn epoch(&self) -> u32 {
         // SAFETY: points into the segment, which is mapped as long as `self` lives.
@@ -154,9 +156,9 @@ impl Shm {
     }
 }
 
-// SAFETY: packets, regions and what is mapped lie in the segment, which stays mapped while `self`
-// lives, at positions that are checked against it; exposures end with `withdraw` and `close`, which
-// wait for copies under way (`pull.rs`, `segment/push.rs`).
+// SAFETY: packets, regions and mapped memory lie in the segment, which stays mapped while `self`
+// lives, at positions that are checked against its bounds. `withdraw` and `close` end exposures,
+// and wait for copies under way (`pull.rs`, `segment/push.rs`).
 unsafe impl Transport for Shm {
     fn name(&self) -> &'static str {
         "shm"
@@ -276,7 +278,7 @@ unsafe impl Transport for Shm {
     }
 
     fn note_look(&mut self) {
-        // SAFETY: as above. This rank alone writes it.
+        // SAFETY: as above. Only this rank writes the word.
         let looks = &unsafe { &*self.presence }.looks;
         looks.store(looks.load(Relaxed).wrapping_add(1), Relaxed);
     }
@@ -319,7 +321,7 @@ unsafe impl Transport for Shm {
     }
 
     fn has_left(&mut self, peer: u32) -> bool {
-        // What it had sent is seen by who sees this: see `close`.
+        // A rank that sees `Finished` also sees everything that the peer had sent: see `close`.
         peer < self.size() && self.segment.life(peer) == Life::Finished
     }
 
@@ -378,8 +380,8 @@ unsafe impl Transport for Shm {
             true => Life::Ending,
             false => Life::Finished,
         };
-        // Only a rank at work can finish: one that was declared dead stays so.
-        // Release: everything that this rank has sent is visible to whoever sees that it left.
+        // Only a running rank can finish; a rank that was declared dead stays dead. Release:
+        // everything that this rank has sent is visible to a rank that sees it has left.
         let life = &self.segment.rank(self.rank).identity.life;
         let _ = life.compare_exchange(Life::Running as u32, end as u32, Release, Relaxed);
         self.puller.close(self.rank);
@@ -455,16 +457,17 @@ impl Drop for Shm {
     }
 }
 
-/// The bell of a rank, for whoever sleeps on it and whoever rings it.
+/// The bell of a rank: its own threads sleep on it, and other ranks ring it.
 #[derive(Debug)]
 struct RankBell {
     segment: Arc<Segment>,
     rank: u32,
-    /// The last `arm` was without its barrier: sleep only briefly.
+    /// The kernel refused the barrier of the last `arm`, so that a wake-up may be missed: sleep
+    /// only briefly.
     unsure: std::sync::atomic::AtomicBool,
 }
 
-/// How long a sleep may last that nobody is sure to end.
+/// How long a rank may sleep when its wake-up could be missed.
 const BRIEF: Duration = Duration::from_millis(1);
 
 impl RankBell {

@@ -1,4 +1,4 @@
-//! The atomics and cells of the lock-free structures: std's, or loom's when they are model-checked.
+//! The atomics and cells of the lock-free structures: those of std, or loom's for model checking.
 //!
 //! `ring`, `inbox` and `bell` use nothing but this module and each other, so that
 //! `RUSTFLAGS="--cfg loom"` builds and explores them alone.
@@ -7,7 +7,7 @@
 mod real {
     pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
 
-    /// A cell that is read and written through raw pointers; loom's has the same methods.
+    /// A cell that is read and written through raw pointers. Loom's has the same methods.
     #[derive(Debug, Default)]
     #[repr(transparent)]
     pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
@@ -30,7 +30,7 @@ mod real {
     pub(crate) use loom::cell::UnsafeCell;
     pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-    /// Loom reorders nothing that a compiler fence would hold back.
+    /// Does nothing: loom does not model the reordering that a compiler fence prevents.
     pub(crate) fn compiler_fence(_: Ordering) {}
 }
 

@@ -1,8 +1,9 @@
-//! Noticing that a rank has died: one thread per process, asleep on descriptors of the others.
+//! Noticing that a rank has died: one thread per process sleeps on descriptors of the other ranks'
+//! processes.
 //!
-//! A pidfd becomes readable when its process ends, however it ends. A rank that has left in
-//! order has said so in the segment before; any other end is a death, which is written into
-//! the segment and rings every bell, so that whoever sleeps finds out at once.
+//! A pidfd becomes readable when its process ends, for whatever reason. A rank that leaves in an
+//! orderly way says so in the segment first. Any other end is a death: the thread records it in the
+//! segment and rings every bell, so that every sleeping rank finds out at once.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -15,7 +16,7 @@ use crate::addr::Process;
 use crate::segment::Segment;
 use crate::segment::layout::Life;
 
-/// The thread that watches, and what it watches.
+/// The watching thread, and the descriptors that it watches.
 #[derive(Debug)]
 pub(crate) struct Watcher {
     shared: Arc<Shared>,
@@ -28,7 +29,7 @@ struct Shared {
     /// By rank; `None` for this rank, and for ranks that were dead at the start.
     others: Vec<Option<OwnedFd>>,
     processes: Vec<Process>,
-    /// Becomes readable when the watcher shall end.
+    /// Becomes readable when the watcher is to end.
     end: OwnedFd,
 }
 
@@ -67,7 +68,7 @@ impl Watcher {
         })
     }
 
-    /// Whether the process of `rank` has ended, asked of the system now.
+    /// Asks the system whether the process of `rank` has ended.
     pub(crate) fn has_ended(&self, rank: u32) -> bool {
         let Some(fd) = &self.shared.others[rank as usize] else {
             return true;
@@ -81,7 +82,7 @@ impl Watcher {
         unsafe { libc::poll(&raw mut asked, 1, 0) > 0 }
     }
 
-    /// Says that the process of `rank` has ended, if the thread has not got to that yet.
+    /// Records that the process of `rank` has ended, if the thread has not yet done so.
     pub(crate) fn note_end(&self, rank: u32) {
         let process = self.shared.processes[rank as usize];
         died(&self.shared.segment, rank, process);
@@ -91,7 +92,7 @@ impl Watcher {
 impl Drop for Watcher {
     fn drop(&mut self) {
         let one = 1_u64;
-        // SAFETY: eight bytes. The counter cannot overflow by one write.
+        // SAFETY: the value has eight bytes. One write cannot overflow the counter.
         unsafe { libc::write(self.shared.end.as_raw_fd(), (&raw const one).cast(), 8) };
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -99,7 +100,7 @@ impl Drop for Watcher {
     }
 }
 
-/// A descriptor of the process; `None` if it is gone already.
+/// Opens a pidfd of the process; `None` if the process has already ended.
 fn descriptor(process: Process) -> Result<Option<OwnedFd>> {
     // SAFETY: two integers.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, process.pid as libc::pid_t, 0) };
@@ -112,7 +113,7 @@ fn descriptor(process: Process) -> Result<Option<OwnedFd>> {
     }
     // SAFETY: a descriptor that nobody else has.
     let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
-    // The descriptor holds on to whichever process has the number now.
+    // The descriptor refers to whichever process has this id now.
     Ok(process.is_current().then_some(fd))
 }
 
@@ -120,8 +121,8 @@ fn descriptor(process: Process) -> Result<Option<OwnedFd>> {
 fn spawn(shared: Arc<Shared>) -> Result<JoinHandle<()>> {
     // SAFETY: plain old data, filled by the calls below.
     let (mut all, mut before) = unsafe { std::mem::zeroed::<(libc::sigset_t, libc::sigset_t)>() };
-    // SAFETY: valid sets; the mask of this thread is restored right after the new one has got its
-    // own.
+    // SAFETY: both sets are valid. The mask of this thread is restored below, as soon as the new
+    // thread has inherited the full one.
     unsafe {
         libc::sigfillset(&raw mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
@@ -157,7 +158,7 @@ fn watch(shared: &Shared) {
     entries.push(entry(shared.end.as_raw_fd()));
     let end = entries.len() - 1;
     loop {
-        // SAFETY: as many entries as said.
+        // SAFETY: the pointer and the length are those of `entries`.
         let ready = unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, -1) };
         if ready < 0 && io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
             return;
@@ -177,7 +178,7 @@ fn watch(shared: &Shared) {
     }
 }
 
-/// The process of `rank` has ended: a death, unless it had left.
+/// Records that the process of `rank` has ended: a death, unless the rank had left.
 fn died(segment: &Segment, rank: u32, process: Process) {
     if segment.life(rank) != Life::Finished {
         segment.fail(

@@ -6,24 +6,24 @@ use crate::ring::Ends;
 use crate::segment::Segment;
 use crate::sync::Ordering::Release;
 
-/// Longest piece after which a receiver asks for the lines of the next one. It does so at each
-/// poll, and must not take from the sender what that is writing.
+/// Longest piece after which a receiver prefetches the lines of the next one. It does so at each
+/// poll, and must not take lines away from the sender while the sender writes them.
 const HINTED_RX: usize = 4 * LINE;
 
-/// The receiver's half: the area that the sender named last, checked.
+/// The receiver's half: the area that the sender last named, after checks.
 #[derive(Debug, Default)]
 pub(crate) struct BulkRx {
     area: u64,
     log_size: u32,
     base: usize,
-    /// Where the next piece may begin, and how many bytes of it to ask for ahead.
+    /// Address at which the next piece may begin; `ahead` is how many bytes of it to prefetch.
     next: usize,
     ahead: usize,
 }
 
 impl BulkRx {
-    /// Where the bytes are that a descriptor names: at most `longest` of them, inside of an area of
-    /// at most `limit` bytes that lies in the allocated part of the segment; or nowhere.
+    /// Finds the bytes that a descriptor names. `None` if they are more than `longest`, or do not
+    /// lie inside an area of at most `limit` bytes in the allocated part of the segment.
     #[inline]
     pub(crate) fn find(
         &mut self,
@@ -62,7 +62,7 @@ impl BulkRx {
         Some(())
     }
 
-    /// Asks for the first lines of the next piece, if the last message was one.
+    /// Prefetches the first lines of the next piece, if the last message was a piece.
     #[inline(always)]
     pub(crate) fn prefetch_next(&self) {
         for at in (0..self.ahead).step_by(LINE) {
@@ -70,7 +70,7 @@ impl BulkRx {
         }
     }
 
-    /// The last message lay in its cell.
+    /// Notes that the last message lay in its cell.
     #[inline(always)]
     pub(crate) fn unused(&mut self) {
         if self.ahead != 0 {
@@ -78,7 +78,7 @@ impl BulkRx {
         }
     }
 
-    /// Goes past a piece that has been read.
+    /// Moves past a piece that has been read, and publishes the position.
     #[inline]
     pub(crate) fn done(&mut self, descriptor: &Descriptor, ends: &Ends) {
         let end = descriptor

@@ -22,8 +22,8 @@ fn pair() -> (Segment, u64, Box<Ends>) {
     (segment, area, ends)
 }
 
-/// How many pieces of `len` bytes a small area takes before a larger one is wanted, of `at_most`,
-/// if the receiver is `behind` by so many of them.
+/// The number of pieces of `len` bytes, up to `at_most`, that a small area takes before the sender
+/// wants a larger one, while the receiver is `behind` by that many pieces.
 fn taken(len: usize, behind: u64, at_most: u64, restarts: bool) -> u64 {
     let (segment, area, ends) = pair();
     let mut sender = BulkTx::small(&segment, area, AREA, restarts).unwrap();
@@ -75,7 +75,7 @@ fn short_pieces_before_do_not_put_off_a_larger_area() {
     );
 }
 
-/// Where so many pieces of `len` bytes lie that are read one by one.
+/// The places of `pieces` pieces of `len` bytes that are read one by one.
 fn places(sender: &mut BulkTx, len: usize, pieces: usize, ends: &Ends) -> BTreeSet<usize> {
     let read_one = |_| {
         let piece = sender.piece(len, ends).unwrap().unwrap();
@@ -100,7 +100,7 @@ fn who_starts_over_uses_the_beginning_for_short_pieces() {
     assert_eq!(used, AREA as usize / 4096, "longer ones go round");
 }
 
-/// Nothing that is unread is overwritten, wherever the sender starts over.
+/// No unread piece is overwritten, wherever the sender starts over.
 #[test]
 fn who_starts_over_leaves_alone_what_is_unread() {
     let (segment, area, ends) = pair();
@@ -130,8 +130,8 @@ fn who_starts_over_leaves_alone_what_is_unread() {
     assert!(full > 100 && empty > 100, "full {full}, empty {empty}");
 }
 
-/// An area that cannot be replaced has room for pieces up to its own length, wherever it has come
-/// to, once all was read.
+/// An area that cannot be replaced has room for any piece up to its own length once everything has
+/// been read, whatever its position.
 #[test]
 fn an_area_that_stays_takes_whatever_is_not_longer_than_it() {
     let (segment, area, ends) = pair();
@@ -160,7 +160,7 @@ fn an_area_that_stays_takes_whatever_is_not_longer_than_it() {
     }
 }
 
-/// Takes a message's pieces, as many as find room; returns whether all did. Where they end goes
+/// Takes as many of a message's pieces as find room, and returns whether all did. Puts their ends
 /// into `ends_of`.
 fn takes(
     sender: &mut BulkTx,

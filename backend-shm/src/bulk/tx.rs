@@ -6,20 +6,20 @@ use crate::ring::Ends;
 use crate::segment::Segment;
 use crate::sync::Ordering::Acquire;
 
-/// Longest piece after which a sender asks for the lines of the next one. What is longer is copied
-/// in a way that takes whole lines without fetching them first (`rep movsb`), as a rule; lines that
-/// were asked for would only be in its way, and in that of what comes next. (That they are not for
-/// what is copied by words was not measured.)
+/// Longest piece after which a sender prefetches the lines of the next one. A longer piece is
+/// usually copied by `rep movsb`, which takes whole lines without fetching them first; prefetched
+/// lines would only be in its way, and in the way of what follows. (Whether they are also in the
+/// way of a copy by words has not been measured.)
 const HINTED_TX: usize = 2 << 10;
-/// The same for a sender that starts over: longer pieces cost more by the asking than by the
-/// fetching.
+/// The same for a sender that starts over: for longer pieces the prefetches cost more than they
+/// save.
 const HINTED_RESTARTING: usize = 4 * LINE;
-/// Longest piece with which a sender starts over.
+/// Longest piece for which a sender starts over.
 const RESTARTING: u64 = 2 << 10;
-/// Bytes after which a sender that does so starts over.
+/// Bytes after which such a sender starts over.
 pub(super) const BEGINNING: u64 = 8 << 10;
-/// Pieces of at most this many bytes that go one at a time need no larger area, however often it is
-/// filled: it would be cold for a whole lap, and no faster afterwards.
+/// Pieces of at most this many bytes that go one at a time need no larger area, however often they
+/// fill the small one: a larger area would be cold for a whole lap, and no faster afterwards.
 const SETTLED: u64 = 4 * LINE as u64;
 
 /// The sender's half.
@@ -29,41 +29,42 @@ pub(crate) struct BulkTx {
     area: u64,
     size: u64,
     pub(super) pos: u64,
-    /// What the receiver had published when this side looked last.
+    /// The receiver's published position when the sender last looked.
     read: u64,
-    /// The first position that may not be written: what was read, or skipped with it, plus the
-    /// size.
+    /// The first position that may not be written: the end of what was read (and of what was
+    /// skipped with it), plus the size.
     limit: u64,
-    /// The position from which on a larger area is wanted.
+    /// From this position on, the sender wants a larger area.
     until: u64,
-    /// Bytes to ask for ahead.
+    /// Bytes of the next piece to prefetch.
     ahead: usize,
-    /// Longest piece after which they are.
+    /// Longest piece after which the sender prefetches.
     hinted: usize,
-    /// The position at which this side looks whether it may start over.
+    /// The position at which the sender checks whether it may start over.
     restart_at: u64,
-    /// Where it did so last.
+    /// The position at which it last started over.
     begun: u64,
 }
 
-// SAFETY: the pointer leads into the segment; there is one sender's half, and it may move.
+// SAFETY: the pointer leads into the segment. There is only one sender's half, and it may move to
+// another thread.
 unsafe impl Send for BulkTx {}
 
-/// A piece that may be filled.
+/// A piece of the area that the sender may fill.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
     pub(crate) ptr: *mut u8,
     pub(crate) descriptor: Descriptor,
 }
 
-/// The receiver's position makes no sense.
+/// The position that the receiver has published makes no sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Broken;
 
 impl BulkTx {
-    /// The sender's half of the area of `size` bytes (a power of two) at `area` in the segment. Who
-    /// `restarts` uses its beginning again as long as short pieces are read before the next ones
-    /// come.
+    /// Makes the sender's half of the area of `size` bytes (a power of two) at `area` in the
+    /// segment. With `restarts`, the sender goes back to the area's beginning as long as short
+    /// pieces are read before the next ones come.
     pub(crate) fn new(segment: &Segment, area: u64, size: u64, restarts: bool) -> Option<Self> {
         debug_assert!(size.is_power_of_two());
         let base = segment.at(area, size as usize)?;
@@ -86,7 +87,8 @@ impl BulkTx {
         })
     }
 
-    /// The same, to be replaced by a larger area after it was filled a few times.
+    /// Like `new`, for an area that is to be replaced by a larger one after it has been filled a
+    /// few times.
     pub(crate) fn small(segment: &Segment, area: u64, size: u64, restarts: bool) -> Option<Self> {
         Some(Self {
             until: 4 * size,
@@ -94,7 +96,7 @@ impl BulkTx {
         })
     }
 
-    /// The same pair's half over a larger area.
+    /// Continues this half in a larger area.
     pub(crate) fn moved_to(&self, segment: &Segment, area: u64, size: u64) -> Option<Self> {
         let restarts = self.restart_at != u64::MAX;
         Some(Self {
@@ -106,8 +108,8 @@ impl BulkTx {
         })
     }
 
-    /// There is no memory for a larger area: this one does for good. Each piece that is not longer
-    /// than the area finds room once everything before it has been read.
+    /// Keeps this area for good, because there is no memory for a larger one. Each piece that is
+    /// not longer than the area finds room once everything before it has been read.
     pub(crate) fn stays(&mut self) {
         self.until = u64::MAX;
     }
@@ -117,7 +119,8 @@ impl BulkTx {
         self.until != u64::MAX
     }
 
-    /// Room for `len` bytes, if there is; nothing is taken until [`advance`](Self::advance).
+    /// Finds room for `len` bytes, if there is any. Nothing is taken until
+    /// [`advance`](Self::advance).
     #[inline]
     pub(crate) fn piece(&mut self, len: usize, ends: &Ends) -> Result<Option<Piece>, Broken> {
         let room = (len as u64).next_multiple_of(ALIGN);
@@ -130,7 +133,8 @@ impl BulkTx {
         let mut start = place(self.pos, room, self.size);
         let mut end = start + room;
         if end > self.limit {
-            // SYNC 1: the receiver's Release in `BulkRx::done` came after its reads.
+            // SYNC 1: pairs with the receiver's Release in `BulkRx::done`, which came after its
+            // reads.
             let read = ends.bulk_consumed.load(Acquire);
             if read < self.read || read > self.pos {
                 return Err(Broken);
@@ -143,7 +147,8 @@ impl BulkTx {
                 if read != self.pos || self.may_grow() {
                     return Ok(None);
                 }
-                // More than half of the area, in the way of nothing but what is skipped.
+                // The area is empty, and the piece is longer than half of it: only the bytes that
+                // the piece would skip are in its way, so begin at the front.
                 self.begin_anew();
                 start = self.pos;
                 end = start + room;
@@ -166,33 +171,33 @@ impl BulkTx {
         Ok(Some(Piece { ptr, descriptor }))
     }
 
-    /// What was filled up to this position is no reason for a larger area.
+    /// Does not count the bytes filled up to position `to` as a reason for a larger area.
     fn settle(&mut self, to: u64) {
         let since = self.read.max(self.begun);
         self.until = self.until.saturating_add(to.saturating_sub(since));
     }
 
-    /// The receiver has read everything before this position.
+    /// Notes that the receiver has read everything before position `read`.
     fn read_to(&mut self, read: u64) {
         self.read = read;
         self.limit = self.limit.max(read + self.size);
     }
 
-    /// Starts over, if all has been read: lines that were used just now are still in both sides'
-    /// first caches.
+    /// Starts over if the receiver has read everything: the lines used a moment ago are still in
+    /// the first-level caches of both sides.
     #[cold]
     #[inline(never)]
     fn restart(&mut self, ends: &Ends) {
         // SYNC 1: as in `piece`.
         if ends.bulk_consumed.load(Acquire) == self.pos {
-            // Who gets along with the beginning needs no larger area.
+            // A sender that makes do with the beginning needs no larger area.
             self.settle(self.pos.next_multiple_of(self.size));
             self.begin_anew();
         }
         self.restart_at = self.pos + BEGINNING;
     }
 
-    /// Goes on at the beginning of the area, all of which has been read.
+    /// Continues at the beginning of the area, all of which has been read.
     fn begin_anew(&mut self) {
         let next = self.pos.next_multiple_of(self.size);
         self.read = self.pos;
@@ -200,7 +205,7 @@ impl BulkTx {
         self.limit = next + self.size;
     }
 
-    /// Whether `len` bytes in pieces of `piece` each would find room now, in this area.
+    /// Whether `len` bytes, in pieces of `piece` bytes each, would find room in this area now.
     pub(crate) fn fits(&mut self, len: usize, piece: usize, ends: &Ends) -> bool {
         if self.pos >= self.until {
             return false;
@@ -210,7 +215,7 @@ impl BulkTx {
         let skipped = if left < len { left % piece.max(1) } else { 0 };
         let end = self.pos + skipped + len.next_multiple_of(ALIGN);
         if end > self.limit && self.until == u64::MAX {
-            // SYNC 1: as in `piece`, which also finds out what makes no sense.
+            // SYNC 1: as in `piece`, which also reports a position that makes no sense.
             let read = ends.bulk_consumed.load(Acquire);
             if (self.read..=self.pos).contains(&read) {
                 self.read_to(read);
@@ -226,7 +231,7 @@ impl BulkTx {
         self.ahead = ahead(piece.descriptor.len as usize, self.hinted);
     }
 
-    /// Asks for the first lines of the next piece.
+    /// Prefetches the first lines of the next piece.
     #[inline(always)]
     pub(crate) fn prefetch_next(&self) {
         let next = self

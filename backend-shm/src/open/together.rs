@@ -1,4 +1,4 @@
-//! Which ranks can share memory: those on one node, of one user, built alike.
+//! Which ranks can share memory: those on one node, of one user and from one build.
 
 use portolan_core::job::Bootstrap;
 use portolan_core::{Error, ErrorKind, Result};
@@ -7,7 +7,7 @@ use super::{address_key, job_failed};
 use crate::addr::Address;
 use crate::segment::layout::layout_hash;
 
-/// Where every rank is, as it has told the others.
+/// The address of every rank, as that rank has published it.
 pub(super) fn addresses(job: &mut dyn Bootstrap, size: u32) -> Result<Vec<Address>> {
     let read = |rank: u32| {
         let text = job.get(&address_key(rank)).map_err(job_failed)?;
@@ -23,7 +23,8 @@ pub(super) fn addresses(job: &mut dyn Bootstrap, size: u32) -> Result<Vec<Addres
     (0..size).map(read).collect()
 }
 
-/// Whether all ranks can share memory. Every rank reads the same and says the same.
+/// Whether all ranks can share memory. Every rank reads the same addresses and comes to the same
+/// verdict.
 pub(super) fn judge(own: &Address, everyone: &[Address]) -> Result<()> {
     let first = &everyone[0];
     let ranks = |differs: &dyn Fn(&Address) -> bool| -> Vec<String> {
@@ -74,7 +75,7 @@ pub(super) fn judge(own: &Address, everyone: &[Address]) -> Result<()> {
     Ok(())
 }
 
-/// The first few of a list, and how many more.
+/// The first few of a list, and how many more there are.
 fn shown(ranks: &[String]) -> String {
     let more = ranks.len().saturating_sub(8);
     let list = ranks.iter().take(8).cloned().collect::<Vec<_>>().join(", ");

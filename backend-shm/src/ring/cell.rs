@@ -23,16 +23,16 @@ const _: () = assert!(size_of::<Cell>() == super::CELL);
 
 /// The cells of one ring: a power of two of them.
 ///
-/// Copyable, because both the sender's and the receiver's half hold it; whoever makes one promises
-/// that the memory outlives it.
+/// It is `Copy`, because both the sender's and the receiver's half hold it; the caller of
+/// [`new`](Self::new) promises that the memory outlives it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cells {
     first: *const Cell,
     count: u32,
 }
 
-// SAFETY: a pointer to memory that is shared between threads by design; what may be touched when is
-// the protocol of the ring.
+// SAFETY: a pointer to memory that is shared between threads by design; the protocol of the ring
+// decides which side may touch a cell.
 unsafe impl Send for Cells {}
 
 impl Cells {
@@ -66,13 +66,13 @@ impl Cells {
 
 #[cfg(not(loom))]
 impl Cells {
-    /// Asks for a cell's line for writing, so that the write does not wait for it.
+    /// Prefetches a cell's line for writing, so that the write does not wait for it.
     #[inline(always)]
     pub(crate) fn prefetch_for_write(&self, index: u32) {
         crate::line::prefetch_for_write(self.first.wrapping_add(index as usize));
     }
 
-    /// Asks for a cell's line for reading.
+    /// Prefetches a cell's line for reading.
     #[inline(always)]
     pub(crate) fn prefetch(&self, index: u32) {
         crate::line::prefetch(self.first.wrapping_add(index as usize));
@@ -86,8 +86,8 @@ impl Cells {
     #[inline(always)]
     pub(crate) unsafe fn write(&self, index: u32, header: [u64; 3], data: *const u8, len: usize) {
         debug_assert!(len <= super::INLINE);
-        // SAFETY: the cell is the sender's at the moment; header and payload lie in its body, one
-        // behind the other.
+        // SAFETY: the cell belongs to the sender at the moment; header and payload lie in its body,
+        // one behind the other.
         unsafe {
             let body = self.body(index);
             body.cast::<[u64; 3]>().write(header);
@@ -101,7 +101,8 @@ impl Cells {
     /// The caller is the receiver and has seen the control word of that message.
     #[inline(always)]
     pub(crate) unsafe fn header(&self, index: u32) -> [u64; 3] {
-        // SAFETY: the caller's promise; plain words, of which every bit pattern is valid.
+        // SAFETY: the caller's promise; the header is plain words, for which every bit pattern is
+        // valid.
         unsafe { self.body(index).cast::<[u64; 3]>().read() }
     }
 
@@ -111,18 +112,19 @@ impl Cells {
         self.body(index).wrapping_add(24)
     }
 
-    /// Takes the line of a message with so many bytes of payload, fewer than fit, by a byte behind
-    /// them: its sender has it back sooner than one that both have read.
+    /// Takes the line of a message with `len` bytes of payload, by writing the last byte of its
+    /// cell, which the payload leaves free. The sender gets such a line back sooner than one that
+    /// both sides have only read.
     ///
     /// # Safety
-    /// The caller is the receiver, has seen the control word of that message, and is not past it;
-    /// `len` is less than [`INLINE`](super::INLINE), and no description of a packet in the bulk
-    /// area.
+    /// The caller is the receiver, has seen the control word of that message, and has not moved
+    /// past it. `len` is less than [`INLINE`](super::INLINE), and the payload is no descriptor of a
+    /// packet in the bulk area.
     #[inline(always)]
     pub(crate) unsafe fn take(&self, index: u32, len: usize) {
         debug_assert!(len < super::INLINE);
-        // SAFETY: the cell is the receiver's until it goes past the message, and the byte is no
-        // part of it.
+        // SAFETY: the cell belongs to the receiver until it moves past the message, and the byte is
+        // no part of the message.
         unsafe {
             self.body(index)
                 .add(size_of::<Body>() - 1)
@@ -141,7 +143,7 @@ impl Cells {
     }
 }
 
-/// Loom's cells hold one word of header and one of payload.
+/// Under loom, a cell holds one word of header and one of payload.
 #[cfg(loom)]
 #[derive(Debug, Default)]
 struct Body {
@@ -165,7 +167,7 @@ impl Cells {
 
     pub(crate) fn prefetch(&self, _index: u32) {}
 
-    /// See the other `write`. The payload is the word at `data`.
+    /// As the real `write`; the payload is the word at `data`.
     pub(crate) unsafe fn write(&self, index: u32, header: [u64; 3], data: *const u8, _len: usize) {
         // SAFETY: the model passes a pointer to one word.
         let payload = unsafe { data.cast::<u64>().read_unaligned() };
@@ -180,7 +182,7 @@ impl Cells {
         });
     }
 
-    /// See the other `take`. The payload is read before, with the header.
+    /// As the real `take`. The payload has been read before, together with the header.
     pub(crate) unsafe fn take(&self, index: u32, _len: usize) {
         // SAFETY: `index` was masked.
         let cell = unsafe { &*self.first.add(index as usize) };
@@ -188,7 +190,7 @@ impl Cells {
         cell.body.with_mut(|body| unsafe { (*body).payload = 0 });
     }
 
-    /// See the other `header`; the payload comes behind.
+    /// As the real `header`; the second word is the payload.
     pub(crate) unsafe fn header(&self, index: u32) -> [u64; 3] {
         // SAFETY: `index` was masked.
         let cell = unsafe { &*self.first.add(index as usize) };

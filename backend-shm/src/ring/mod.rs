@@ -1,4 +1,4 @@
-//! The ring of one ordered pair: one sender, one receiver, cells of one cache line.
+//! The ring of one ordered pair: one sender, one receiver, and cells of one cache line each.
 //!
 //! ```text
 //!      ┌───────────┬───────────┬──────────────────────────────────┐
@@ -8,29 +8,31 @@
 //! control = tag of the position (low 56 bits, odd) | length | BULK
 //! ```
 //!
-//! The control word is written last. The receiver polls the very line in which the message arrives,
-//! so a small message costs one transfer of one cache line. A cell holds a message for the receiver
-//! at position `p` exactly when its control word carries the tag of `p`; before, it carries that of
-//! an earlier lap, or zero. Every message takes one cell, so nothing but control words ever lies
-//! where the receiver looks for one. (Messages over several cells, and cells of two lines, were
-//! tried and are slower from 33 bytes on: a poll of one line makes the processor fetch its
-//! neighbour as well, out of the hands of the sender that is writing it. See `docs/shm.md`.)
+//! The sender writes the control word last. The receiver polls the very line in which the message
+//! arrives, so a small message costs the transfer of one cache line. A cell holds a message for the
+//! receiver at position `p` exactly when its control word carries the tag of `p`; before that it
+//! carries the tag of an earlier lap, or zero. Every message takes one cell, so the place where the
+//! receiver looks for a control word never holds anything else. (Messages over several cells, and
+//! cells of two lines, were tried and are slower from 33 bytes on: when one line is polled, the
+//! processor fetches the neighbouring line as well, and so takes it from the sender that is writing
+//! it. See `docs/shm.md`.)
 //!
-//! **Taking.** Where lines are taken ([`lines`](portolan_core::lines)) the receiver may write the
-//! last byte of a cell whose payload is shorter, while the cell is its own.
+//! **Taking.** Where receivers take lines ([`lines`](portolan_core::lines)), the receiver may write
+//! the last byte of a cell whose payload leaves that byte free, while the cell belongs to the
+//! receiver.
 //!
 //! **Room.** The receiver publishes its position after each quarter of the ring, and after each
-//! beginning ([`BEGINNING`]); the sender reads it only when what it remembers does not suffice. A
-//! drained ring always shows at least three quarters as free.
+//! beginning ([`BEGINNING`]). The sender reads that position only when the one it remembers leaves
+//! no room. A drained ring always shows at least three quarters of itself as free.
 //!
-//! **Starting over.** On some processors lines are handed over in half the time while both sides
-//! still have them in their first caches. There ([`lines`](portolan_core::lines)) a sender that
-//! comes to the end of a beginning, and sees that everything it sent has been read, goes on at the
-//! ring's first cell: its position skips the rest of the lap. The receiver, which finds nothing at
-//! the end of a beginning, looks there, too. The sender decides with all of the ring empty, so who
-//! has skipped left nothing behind; one that goes on without skipping may reach the first cell,
-//! too, while its receiver is between the two looks, which therefore looks at its own cell once
-//! more.
+//! **Starting over.** On some processors a line is handed over in half the time while both sides
+//! still have it in their first-level caches. There ([`lines`](portolan_core::lines)) a sender that
+//! comes to the end of a beginning, and sees that everything it sent has been read, continues at
+//! the ring's first cell: its position skips the rest of the lap. A receiver that finds nothing at
+//! the end of a beginning therefore looks at the first cell, too. The sender starts over only while
+//! the whole ring is empty, so a sender that has skipped leaves nothing behind. But a sender that
+//! goes on without skipping may also reach the first cell while its receiver is between those two
+//! looks; so the receiver then looks at its own cell once more.
 
 mod cell;
 mod rx;
@@ -50,16 +52,16 @@ pub(crate) const INLINE: usize = 32;
 pub(crate) const MIN_CELLS: u32 = 32;
 /// Most cells of a ring.
 pub(crate) const MAX_CELLS: u32 = 1 << 20;
-/// Set in a control word whose payload lies in the bulk area.
+/// Set in the control word of a message whose payload lies in the bulk area.
 pub(crate) const BULK: u64 = 1 << 63;
 
-/// Cells after which a sender may start over. They, and those of the other way, are to fit the
-/// first cache beside all else.
+/// Cells after which a sender may start over. They, and those of the opposite direction, are to fit
+/// the first-level cache beside everything else.
 pub(crate) const BEGINNING: u64 = if cfg!(loom) { 1 } else { 64 };
 
-/// Cells of the largest ring the sender of which starts over. Each time it does it skips a lap, so
-/// in larger ones tags would come again too soon: cells that are skipped keep theirs. (With these
-/// after a year of nothing else.)
+/// Cells of the largest ring in which a sender starts over. Each start skips a lap, and skipped
+/// cells keep their tags, so in larger rings tags would repeat too soon. (In a ring of this size
+/// they repeat after a year of nothing else.)
 const RESTARTING: u32 = 4096;
 
 /// Bits of a tag.
@@ -67,17 +69,17 @@ pub(crate) const TAG_BITS: u32 = 56;
 const LEN_SHIFT: u32 = TAG_BITS;
 const LEN_MASK: u64 = 0x7f;
 
-/// What the receiver writes and the sender reads, and one word for the other direction.
+/// The words that the receiver writes and the sender reads, and one word for the other direction.
 #[derive(Debug)]
 #[cfg_attr(not(loom), repr(C, align(128)))]
 pub(crate) struct Ends {
-    /// The receiver's position in cells, published often enough that there is room before it runs
-    /// out.
+    /// The receiver's position in cells, published often enough that the sender sees new room
+    /// before the old runs out.
     pub(crate) consumed: AtomicU64,
     /// The receiver's position in the bulk area, in bytes, published after each packet.
     pub(crate) bulk_consumed: AtomicU64,
-    /// The sender found no room: whoever makes some and sees the sender asleep rings its bell.
-    /// On a line of its own, because the sender writes it.
+    /// Set by a sender that found no room: a receiver that makes some, and sees the sender asleep,
+    /// rings its bell. On a line of its own, because the sender writes it.
     pub(crate) starved: Starved,
 }
 
@@ -97,7 +99,7 @@ impl Ends {
     }
 }
 
-/// What a sender that lies would write to claim a message at `pos`, for the tests.
+/// The control word by which a lying sender claims a message at `pos`, for the tests.
 #[cfg(test)]
 pub(crate) fn forged(pos: u64, len: usize) -> u64 {
     control(pos, len, 0)

@@ -21,7 +21,7 @@ pub(crate) enum Polled {
     Broken,
 }
 
-/// How many cells ahead of the one that is read a line is asked for.
+/// How many cells ahead of its position the receiver prefetches.
 const AHEAD: u64 = 4;
 
 /// The receiver's half of a ring.
@@ -40,7 +40,7 @@ pub(crate) struct RingRx {
 unsafe impl Send for RingRx {}
 
 impl RingRx {
-    /// The receiver's half of a ring from which nothing has been taken yet.
+    /// Makes the receiver's half of a ring from which nothing has been taken yet.
     ///
     /// # Safety
     /// `ends` must be valid as long as the result is used, and belong to the ring of `cells`.
@@ -69,7 +69,7 @@ impl RingRx {
         &self.cells
     }
 
-    /// Finds nothing any more: the sender writes nonsense.
+    /// Makes every later poll find nothing, because the sender writes nonsense.
     pub(crate) fn silence(&mut self) {
         self.silent = true;
     }
@@ -101,8 +101,8 @@ impl RingRx {
         }
     }
 
-    /// Goes past the rest of the lap if the sender has skipped it. Returns the control word of
-    /// where this side is then.
+    /// Skips the rest of the lap if the sender has done so. Returns the control word at the
+    /// position where this side is then.
     #[inline(always)]
     fn look_again(&mut self) -> u64 {
         let next = (self.pos | u64::from(self.cells.count() - 1)) + 1;
@@ -110,14 +110,14 @@ impl RingRx {
         if !is_at(first, next) {
             return 0;
         }
-        // The sender may have come here without skipping, in the time since this side looked: then
-        // what it wrote before is visible now.
+        // The sender may have reached the first cell without skipping, since this side looked at
+        // its own. What the sender wrote before is visible now.
         let control = self.control(self.pos);
         if is_at(control, self.pos) {
             return control;
         }
-        // What is published next is a whole period from here, so that the end of a beginning is
-        // always published.
+        // The next publication is a whole period from here, so the end of a beginning is always
+        // published.
         (self.pos, self.published) = (next, next);
         first
     }
@@ -129,29 +129,29 @@ impl RingRx {
         self.cells.control(self.cells.index(pos)).load(Acquire)
     }
 
-    /// Asks for the cell so many places behind the next one.
+    /// Prefetches the cell that is `places` behind the next one.
     #[inline]
     pub(crate) fn ask_for(&self, places: usize) {
         self.cells
             .prefetch(self.cells.index(self.pos + places as u64));
     }
 
-    /// The cell of the message so many places behind the next one, if it is there.
+    /// The cell of the message that is `places` behind the next one, if it has arrived.
     #[inline]
     pub(crate) fn behind(&self, places: usize) -> Option<u32> {
         let pos = self.pos + places as u64;
         (is_at(self.control(pos), pos) && !self.silent).then(|| self.cells.index(pos))
     }
 
-    /// Asks for a cell a little ahead. Only while messages come in bursts: the line of a cell that
-    /// is not written yet would be taken out of the sender's hands.
+    /// Prefetches a cell a little ahead. Only for messages that come in bursts: otherwise this
+    /// would take the line of a cell that is not written yet away from the sender.
     #[inline(always)]
     pub(crate) fn prefetch(&self) {
         self.cells.prefetch(self.cells.index(self.pos + AHEAD));
     }
 
-    /// Goes past the message, which has been read. Returns whether the sender was told
-    /// of the room.
+    /// Moves past a message that has been read. Returns whether the position, and so the room, was
+    /// published to the sender.
     #[inline(always)]
     pub(crate) fn consume(&mut self) -> bool {
         self.pos += 1;
@@ -162,8 +162,8 @@ impl RingRx {
     #[inline(never)]
     fn publish(&mut self) -> bool {
         self.published = self.pos;
-        // SYNC 2: pairs with the Acquire load in `RingTx::refresh`; everything before `pos` has
-        // been read, and written if its line was taken.
+        // SYNC 2: pairs with the Acquire load in `RingTx::refresh`: every cell before `pos` has
+        // been read, and, where its line is taken, written.
         self.ends().consumed.store(self.pos, Release);
         true
     }

@@ -17,7 +17,7 @@ impl Ring {
         Self::with(cells, false)
     }
 
-    /// A ring the sender of which starts over if it may.
+    /// A ring whose sender starts over if it may.
     fn restarting(cells: u32) -> Self {
         Self::with(cells, true)
     }
@@ -75,7 +75,7 @@ impl Drop for Ring {
     }
 }
 
-/// Payload that looks like the control words of later laps never lies where they do.
+/// Payload that looks like a control word of a later lap never lies where control words do.
 #[test]
 fn payload_is_not_taken_for_a_message() {
     let mut ring = Ring::new(32);
@@ -128,7 +128,8 @@ fn a_drained_ring_has_room_for_three_quarters() {
     }
 }
 
-/// Sends and takes so many messages, each before the next, and returns how many cells they were in.
+/// Sends and takes `messages` messages one at a time, and returns how many different cells they
+/// used.
 fn one_at_a_time(ring: &mut Ring, messages: u64) -> usize {
     let mut cells = std::collections::BTreeSet::new();
     for number in 0..messages {
@@ -148,13 +149,13 @@ fn who_starts_over_uses_the_beginning_only() {
     assert_eq!(one_at_a_time(&mut Ring::new(256), 2000), 256);
     let mut ring = Ring::restarting(256);
     assert_eq!(one_at_a_time(&mut ring, 2000), BEGINNING as usize);
-    // Of a ring so large that tags would come again too soon it does not.
+    // The sender does not start over in a ring so large that tags would repeat too soon.
     let mut ring = Ring::restarting(2 * RESTARTING);
     assert_eq!(one_at_a_time(&mut ring, 2000), 2000);
 }
 
-/// From each place of a beginning: a burst that fills the ring, then single messages, which come
-/// back to its beginning.
+/// From each place of a beginning: sends a burst that fills the ring, then single messages, which
+/// come back to the beginning of the ring.
 #[test]
 fn who_starts_over_has_all_of_the_ring() {
     for before in 0..2 * BEGINNING {
@@ -174,8 +175,7 @@ fn who_starts_over_has_all_of_the_ring() {
     }
 }
 
-/// The receiver looks in two cells at the end of a beginning; neither is one that waits for the
-/// other.
+/// At the end of a beginning the receiver looks at two cells, and takes neither for the other.
 #[test]
 fn who_goes_on_is_not_taken_for_one_who_starts_over() {
     let mut ring = Ring::restarting(256);
@@ -216,8 +216,8 @@ fn every_length_is_copied_whole() {
 }
 
 proptest! {
-    /// Any interleaving of pushes and pops of any sizes is a queue, whether the sender starts over
-    /// or not.
+    /// The ring is a queue under any interleaving of pushes and pops of any sizes, whether or not
+    /// the sender starts over.
     #[test]
     fn it_is_a_queue(
         cells in prop::sample::select(vec![64_u32, 128, 256]),

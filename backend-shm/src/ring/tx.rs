@@ -1,25 +1,26 @@
 //! The sender's half of a ring.
 //!
-//! Budget: no system call, no locked instruction, one cache line written, or two; the receiver's
-//! line is read when room runs out, and, by who starts over, at the end of each beginning.
+//! Budget of a message: no system call, no locked instruction, and one cache line written, or two.
+//! The sender reads the receiver's line when room runs out; a sender that starts over also reads it
+//! at the end of each beginning.
 
 use super::{BEGINNING, BULK, Cells, Ends, RESTARTING, control};
 use crate::sync::Ordering::{Acquire, Release};
 
-/// What became of a message that was pushed.
+/// The outcome of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pushed {
     /// Published.
     Done,
-    /// No room.
+    /// The ring has no room.
     Full,
     /// The receiver's position makes no sense: the receiver has overwritten it with garbage.
     Broken,
 }
 
-/// How many cells ahead of the one that is written a line is asked for. The receiver has read it a
-/// lap ago, so fetching it takes as long as a message's way; it looks at the next cell only, so
-/// that what is fetched so early is not taken away again.
+/// How many cells ahead of the one being written the sender prefetches. The receiver read that line
+/// a lap ago, so fetching it takes as long as a message takes to travel. The receiver looks at its
+/// next cell only, so it does not take a line back that was fetched this early.
 const AHEAD: u64 = 8;
 
 /// The sender's half of a ring.
@@ -29,23 +30,23 @@ pub(crate) struct RingTx {
     ends: *const Ends,
     /// Where the next message begins, in cells since the start.
     pos: u64,
-    /// The first position that may not be written: what was consumed plus the size of the ring.
+    /// The first position that may not be written: the consumed position plus the size of the ring.
     limit: u64,
-    /// The position at which this side looks how far the receiver is: the limit, or where it may
-    /// start over.
+    /// The position at which this side looks how far the receiver is: the limit, or an earlier one
+    /// at which it may start over.
     look_at: u64,
-    /// What the receiver had published when this side looked last.
+    /// The receiver's published position when this side last looked.
     read: u64,
     /// Whether this side starts over.
     restarts: bool,
 }
 
-// SAFETY: the pointers lead to memory that is shared between threads by design; there is one
+// SAFETY: the pointers lead to memory that is shared between threads by design. There is only one
 // sender's half, and it may move to another thread.
 unsafe impl Send for RingTx {}
 
 impl RingTx {
-    /// The sender's half of a fresh, zeroed ring.
+    /// Makes the sender's half of a fresh, zeroed ring.
     ///
     /// # Safety
     /// `ends` must be valid as long as the result is used, and belong to the ring of `cells`.
@@ -70,7 +71,7 @@ impl RingTx {
         unsafe { &*self.ends }
     }
 
-    /// Hands a message over.
+    /// Sends a message whose payload fits its cell.
     ///
     /// # Safety
     /// `len` bytes at `data` are readable, and `len` is at most [`INLINE`](super::INLINE).
@@ -80,7 +81,7 @@ impl RingTx {
         unsafe { self.push_marked(header, data, len, 0) }
     }
 
-    /// Hands over the description of a packet that lies in the bulk area.
+    /// Sends the descriptor of a packet that lies in the bulk area.
     ///
     /// # Safety
     /// As for [`push`](Self::push).
@@ -95,7 +96,7 @@ impl RingTx {
         unsafe { self.push_marked(header, data, len, BULK) }
     }
 
-    /// Asks for the line of the next message.
+    /// Prefetches the line of the next message.
     #[cfg(not(loom))]
     #[inline(always)]
     pub(crate) fn prefetch_next(&self) {
@@ -114,7 +115,7 @@ impl RingTx {
         }
     }
 
-    /// Whether so many messages would find room now.
+    /// Whether `messages` messages would find room now.
     pub(crate) fn fits(&mut self, messages: usize) -> bool {
         let messages = messages as u64;
         if self.pos + messages > self.limit && self.refresh() == Pushed::Broken {
@@ -136,8 +137,8 @@ impl RingTx {
             other => return other,
         }
         let index = self.cells.index(self.pos);
-        // SAFETY: what was in the cell one lap ago was consumed (`pos < limit`), so it is the
-        // sender's, and the caller vouches for `data` and `len`.
+        // SAFETY: the message in this cell one lap ago was consumed (`pos < limit`), so the cell
+        // belongs to the sender; the caller vouches for `data` and `len`.
         unsafe { self.cells.write(index, header, data, len) };
         // SYNC 1: makes the cell visible to the receiver's Acquire load in `RingRx::poll`.
         self.cells
@@ -155,8 +156,8 @@ impl RingTx {
     #[cold]
     #[inline(never)]
     fn refresh(&mut self) -> Pushed {
-        // SYNC 2: the receiver's Release store in `RingRx::publish` came after its last read of
-        // the cells before, and its last byte in them `consumed`, so they may be overwritten now.
+        // SYNC 2: pairs with the receiver's Release store in `RingRx::publish`, which came after
+        // its last access to the cells before `consumed`; they may be overwritten now.
         let consumed = self.ends().consumed.load(Acquire);
         if consumed < self.read || consumed > self.pos {
             return Pushed::Broken;
@@ -165,8 +166,8 @@ impl RingTx {
         let cells = u64::from(self.cells.count());
         let beginning_over = self.pos.is_multiple_of(BEGINNING) && self.cells.index(self.pos) != 0;
         if self.restarts && beginning_over && consumed == self.pos {
-            // All of the ring is empty, whatever is skipped of it; and here the receiver looks in
-            // the first cell, too.
+            // The whole ring is empty, so whatever is skipped of it holds nothing; and at this
+            // position the receiver looks at the first cell, too.
             self.pos = (self.pos | (cells - 1)) + 1;
             self.limit = self.pos + cells;
         }
@@ -179,7 +180,7 @@ impl RingTx {
         }
     }
 
-    /// Looks again at the limit, or at the end of this beginning.
+    /// Sets the position of the next look: the limit, or the end of this beginning.
     fn look_later(&mut self) {
         self.look_at = if self.restarts {
             self.limit.min((self.pos | (BEGINNING - 1)) + 1)

@@ -14,7 +14,7 @@ use crate::memory_limit;
 use crate::ring::{MAX_CELLS, MIN_CELLS};
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
 
-/// Sizes that all ranks of a job share; whoever makes the segment decides.
+/// Sizes that all ranks of a job share. The rank that makes the segment chooses them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {
     /// Cells of a ring; a power of two.
@@ -28,7 +28,7 @@ pub(crate) struct Geometry {
 /// A fresh memory file without a name, of size 0.
 pub(crate) fn memory_file() -> Result<OwnedFd> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-    // SAFETY: a C string and flags.
+    // SAFETY: the arguments are a C string and flags.
     let fd = unsafe { libc::memfd_create(c"portolan".as_ptr(), flags) };
     if fd < 0 {
         return Err(refused(
@@ -99,8 +99,8 @@ impl Segment {
         Ok(segment)
     }
 
-    /// Maps a segment that another rank has prepared, after checking that it is one for `ranks`
-    /// ranks, made by a build that lays it out in the same way.
+    /// Maps a segment that another rank has prepared, after checking that it is for `ranks` ranks
+    /// and was made by a build with the same layout.
     pub(crate) fn attach(file: OwnedFd, ranks: u32) -> Result<Self> {
         let total = sealed_size(&file)?;
         if total < data_start(ranks) as usize {
@@ -133,7 +133,7 @@ impl Segment {
         Ok(segment)
     }
 
-    /// The sizes that whoever made the segment has chosen, checked.
+    /// The sizes chosen by the rank that made the segment, after checks.
     pub(crate) fn geometry(&self) -> Result<Geometry> {
         let head = self.head();
         let geometry = Geometry {
@@ -154,8 +154,8 @@ impl Segment {
     }
 }
 
-/// The longest file that this process may make, if that is limited: one that makes a longer one is
-/// ended by a signal, files of memory not excepted.
+/// The longest file that this process may make, if there is a limit. A signal ends a process that
+/// makes a longer one, even where the file is in memory.
 fn longest_file() -> Option<u64> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -166,7 +166,7 @@ fn longest_file() -> Option<u64> {
     (known && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
-/// The size of a memory file that can neither shrink nor grow.
+/// The size of a memory file, which must be sealed against shrinking and growing.
 fn sealed_size(file: &OwnedFd) -> Result<usize> {
     // SAFETY: a descriptor.
     let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };

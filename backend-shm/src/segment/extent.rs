@@ -1,7 +1,7 @@
-//! Extents: pieces of the segment, allocated once and owned by one rank.
+//! Extents: pieces of the segment, each allocated once and owned by one rank.
 //!
-//! The end of the last extent is one word, moved by compare-and-swap: no lock, so nothing is held
-//! by a rank that is killed. What a rank frees it keeps for itself.
+//! The end of the last extent is one word, moved by compare-and-swap. That is no lock, so a rank
+//! that is killed holds nothing. A rank keeps what it frees for its own later use.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -17,7 +17,7 @@ use crate::sync::Ordering::Relaxed;
 pub(crate) const PAGE: u64 = 4096;
 
 impl Segment {
-    /// Allocates a zeroed extent of at least `len` bytes for `what`; gives its offset and length.
+    /// Allocates a zeroed extent of at least `len` bytes for `what`; returns its offset and length.
     pub(crate) fn extend(&self, len: u64, what: &str) -> Result<(u64, u64)> {
         let len = len
             .max(1)
@@ -34,7 +34,7 @@ impl Segment {
 
     fn reserve(&self, len: u64) -> Option<u64> {
         let used = &self.head().used.0;
-        // Relaxed: the word orders nothing; whoever learns an offset learns it from its owner.
+        // Relaxed: the word orders nothing; other ranks learn an offset from the extent's owner.
         used.fetch_update(Relaxed, Relaxed, |used| {
             used.checked_add(len)
                 .filter(|end| *end <= self.total as u64)
@@ -42,7 +42,7 @@ impl Segment {
         .ok()
     }
 
-    /// Gives the memory of an extent back to the system; reading it again gives zeros.
+    /// Gives the memory of an extent back to the system; later reads return zeros.
     pub(crate) fn release(&self, offset: u64, len: u64) {
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         // SAFETY: a descriptor and a range of its file that the caller owns.
@@ -54,7 +54,7 @@ impl Segment {
         }
     }
 
-    /// Allocates the memory of an extent again that was released.
+    /// Allocates again the memory of an extent that was released.
     pub(crate) fn restore(&self, offset: u64, len: u64, what: &str) -> Result<()> {
         let turn = Turn::take(&self.allocating, self.fd());
         memory_limit::check(len, what)?;
@@ -64,11 +64,11 @@ impl Segment {
         Ok(())
     }
 
-    /// Maps the pages of an extent now rather than one by one at their first use.
+    /// Maps the pages of an extent now, rather than one by one at their first use.
     pub(crate) fn touch(&self, offset: u64, len: u64) {
         debug_assert!(offset + len <= self.total as u64);
-        // SAFETY: the range lies in the mapping; the advice changes no contents. A refusal (an old
-        // kernel) only means that the pages are mapped at first use.
+        // SAFETY: the range lies in the mapping, and the advice changes no contents. If an old
+        // kernel refuses it, the pages are mapped at their first use.
         unsafe {
             libc::madvise(
                 self.base.add(offset as usize).cast(),
@@ -92,7 +92,7 @@ impl Segment {
     }
 }
 
-/// Gives a range of the file real memory.
+/// Allocates real memory for a range of the file.
 pub(crate) fn allocate(fd: RawFd, offset: u64, len: u64) -> Result<()> {
     loop {
         // SAFETY: a descriptor and a range.

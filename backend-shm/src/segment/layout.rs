@@ -1,4 +1,4 @@
-//! What lies where in the segment. Both sides check the hash of this layout before they talk.
+//! The layout of the segment. Ranks check the hash of this layout before they talk.
 //!
 //! ```text
 //! 0        Head: what the job is, how much is used, the failure epoch
@@ -8,8 +8,8 @@
 //! …        never allocated: costs nothing
 //! ```
 //!
-//! Everything is an atomic or an integer in an `UnsafeCell`, so that zeroed memory is a valid empty
-//! segment and no bytes that a peer writes can make a reference invalid.
+//! Everything in it is an atomic or an integer in an `UnsafeCell`. So zeroed memory is a valid,
+//! empty segment, and no bytes that a peer writes can make a reference invalid.
 
 use portolan_core::transport::WIRE_VERSION;
 
@@ -22,9 +22,9 @@ use crate::sync::{AtomicU32, AtomicU64};
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"PORTOLAN");
 /// Offer words of a rank.
 pub(crate) const OFFERS: usize = 4096;
-/// Longest text that says why a rank is held to be dead, in bytes.
+/// Longest text, in bytes, that says why a rank is held to be dead.
 pub(crate) const REASON: usize = 232;
-/// What a rank that tries `process_vm_readv` has to find.
+/// The word that a rank must read from a peer when it tries `process_vm_readv`.
 pub(crate) const PROBE: u64 = 0x7061_7374_6f72_616c;
 
 /// A value on cache lines of its own.
@@ -32,11 +32,11 @@ pub(crate) const PROBE: u64 = 0x7061_7374_6f72_616c;
 #[repr(C, align(128))]
 pub(crate) struct Apart<T>(pub(crate) T);
 
-/// The first page.
+/// The first page of the segment.
 #[derive(Debug)]
 #[repr(C, align(4096))]
 pub(crate) struct Head {
-    /// [`MAGIC`], written last by whoever made the segment.
+    /// [`MAGIC`], which the maker of the segment writes last.
     pub(crate) magic: AtomicU64,
     pub(crate) wire: AtomicU32,
     pub(crate) ranks: AtomicU32,
@@ -45,40 +45,42 @@ pub(crate) struct Head {
     /// Size of the file.
     pub(crate) total: AtomicU64,
     pub(crate) ring_cells: AtomicU32,
-    /// Some rank may not use `membarrier`: everyone fences. Set before the job's first fence.
+    /// Set if some rank may not use `membarrier`: every rank then fences. Set before the second
+    /// fence of `open`.
     pub(crate) fenced: AtomicU32,
     pub(crate) bulk_bytes: AtomicU64,
-    /// Counts the ranks that were found dead.
+    /// The number of ranks found dead.
     pub(crate) epoch: Apart<AtomicU32>,
     /// End of the last extent.
     pub(crate) used: Apart<AtomicU64>,
 }
 
-/// What every rank has.
+/// The area of one rank.
 #[derive(Debug)]
 #[repr(C, align(4096))]
 pub(crate) struct RankArea {
     pub(crate) identity: Identity,
     pub(crate) bell: BellWords,
     pub(crate) presence: Apart<Presence>,
-    /// One more than the processor on which it has last waited while ranks took turns; 0 for none.
-    /// Peers read it for each such wait, and where a rank has one thread it hardly ever changes.
+    /// One more than the processor on which this rank last waited while ranks took turns on
+    /// processors; 0 for none. Peers read the word at each such wait; it hardly ever changes where
+    /// a rank has one thread.
     pub(crate) processor: Apart<AtomicU32>,
     pub(crate) inbox: Inbox,
     pub(crate) offers: Apart<[AtomicU32; OFFERS]>,
 }
 
-/// Whether a rank looks at what others want.
+/// Whether a rank attends to the requests of others.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Presence {
-    /// Whether it is inside the library and will poll soon.
+    /// Whether the rank is inside the library and will poll soon.
     pub(crate) inside: AtomicU32,
-    /// How often it has looked in passing while peers might have been pulling from it.
+    /// How often the rank has polled in passing while peers may have been pulling from it.
     pub(crate) looks: AtomicU32,
 }
 
-/// Who a rank is, and what has become of it.
+/// The process of a rank, and its life.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Identity {
@@ -93,7 +95,7 @@ pub(crate) struct Identity {
     pub(crate) probe: AtomicU64,
     /// Where `probe` is in the address space of this rank.
     pub(crate) probe_at: AtomicU64,
-    /// One more than the rank into whose memory this one is writing; 0 for none.
+    /// One more than the rank into whose memory this rank is writing; 0 for none.
     pub(crate) pushing: AtomicU32,
 }
 
@@ -107,16 +109,16 @@ pub(crate) enum Life {
     Running = 1,
     /// Left in an orderly way.
     Finished = 2,
-    /// Someone is writing down why it is dead.
+    /// Dead; a rank is writing down the reason.
     Failing = 3,
-    /// Dead; the reason is there.
+    /// Dead; the reason is written down.
     Failed = 4,
-    /// Its program has failed, and its process is about to end, which is its death.
+    /// Its program has failed. Its process is about to end, and that end counts as its death.
     Ending = 5,
 }
 
 impl Life {
-    /// The life with this number; numbers that nobody writes count as a failure.
+    /// The life with this number. A number that no correct rank writes counts as a failure.
     pub(crate) fn from_word(word: u32) -> Self {
         match word {
             0 => Self::Unborn,
@@ -133,7 +135,7 @@ impl Life {
     }
 }
 
-/// Where the extents begin in a segment for `ranks` ranks.
+/// The offset at which the extents begin in a segment for `ranks` ranks.
 pub(crate) fn data_start(ranks: u32) -> u64 {
     (size_of::<Head>() + ranks as usize * size_of::<RankArea>()) as u64
 }
@@ -177,8 +179,8 @@ pub(crate) const fn layout_hash() -> u64 {
 pub(crate) unsafe fn zeroed<T>() -> Box<T> {
     let layout = std::alloc::Layout::new::<T>();
     assert!(layout.size() > 0);
-    // SAFETY: the layout is not empty; the memory is that of one `T`, which the caller says is
-    // valid when zeroed.
+    // SAFETY: the layout is not empty, and the memory is that of one `T`, which by the caller's
+    // promise is valid when zeroed.
     unsafe {
         let ptr = std::alloc::alloc_zeroed(layout).cast::<T>();
         assert!(!ptr.is_null());

@@ -1,9 +1,8 @@
-//! The segment: one memory file per job and node, mapped by every rank.
+//! The segment: one memory file per job and node, which every rank maps.
 //!
-//! The file has no name, so nothing can be left behind; it is sparse, of fixed size and sealed, so
-//! nobody can shrink it under a peer's feet; and every extent is allocated before its first use,
-//! after a look at what memory is left, so that a shortage is an error with a text and never
-//! SIGBUS.
+//! The file has no name, so nothing can be left behind. It is sparse, of fixed size and sealed, so
+//! no rank can shrink it under another. Every extent is allocated before its first use, after a
+//! check of how much memory is left, so a shortage is an error with a text and never SIGBUS.
 
 mod create;
 mod extent;
@@ -27,11 +26,11 @@ pub(crate) struct Segment {
     total: usize,
     ranks: u32,
     file: OwnedFd,
-    /// See [`turn`].
+    /// Held by the thread whose turn it is to allocate: see [`turn`].
     allocating: Mutex<()>,
 }
 
-// SAFETY: the mapping lives as long as the segment; what is shared in it are atomics and memory
+// SAFETY: the mapping lives as long as the segment. Threads share only atomics in it, and memory
 // that the protocols of rings, inbox and heap give to one rank at a time.
 unsafe impl Send for Segment {}
 // SAFETY: as above; the methods take `&self` and change only atomics.
@@ -43,7 +42,7 @@ impl Segment {
         self.ranks
     }
 
-    /// The file, for handing it to others.
+    /// The file's descriptor, for handing the file to other processes.
     pub(crate) fn fd(&self) -> RawFd {
         self.file.as_raw_fd()
     }
@@ -53,15 +52,15 @@ impl Segment {
         self.total
     }
 
-    /// The first page.
+    /// The head of the segment.
     #[inline(always)]
     pub(crate) fn head(&self) -> &Head {
-        // SAFETY: the mapping begins with a `Head` (checked when it was made: `total` is larger),
+        // SAFETY: the mapping begins with a `Head` (it was checked to be larger when it was made),
         // and a `Head` is valid whatever bytes it has.
         unsafe { &*self.base.cast::<Head>() }
     }
 
-    /// What belongs to `rank`.
+    /// The area of `rank`.
     #[inline(always)]
     pub(crate) fn rank(&self, rank: u32) -> &RankArea {
         assert!(rank < self.ranks, "rank {rank} of {}", self.ranks);
@@ -86,21 +85,21 @@ impl Segment {
         Some(unsafe { self.base.add(offset as usize) })
     }
 
-    /// What has become of `rank`.
+    /// The life of `rank`.
     pub(crate) fn life(&self, rank: u32) -> Life {
-        // SYNC: pairs with the Release in `fail`, so that the reason is visible, and with that in
-        // `Shm::close`.
+        // SYNC: pairs with the Release in `fail`, which makes the reason visible, and with the one
+        // in `Shm::close`.
         Life::from_word(self.rank(rank).identity.life.load(Acquire))
     }
 
-    /// Notes that `rank` is dead and why, and wakes everyone. `false` if that was known, or if
-    /// it has left in an orderly way.
+    /// Records that `rank` is dead, and why, and wakes every rank. Returns `false` if the death was
+    /// already known, or if the rank has left in an orderly way.
     pub(crate) fn fail(&self, rank: u32, why: &str) -> bool {
         let identity = &self.rank(rank).identity;
         let living = [Life::Running, Life::Unborn, Life::Ending];
         let claimed = living.into_iter().any(|life| {
-            // The one who moves the word writes the reason. A killed writer leaves `Failing`,
-            // which counts as dead as well.
+            // The rank that moves the word writes the reason. If it is killed, the word stays
+            // `Failing`, which also counts as dead.
             identity
                 .life
                 .compare_exchange(life as u32, Life::Failing as u32, AcqRel, Relaxed)
@@ -116,7 +115,7 @@ impl Segment {
         identity.reason_len.store(text.len() as u32, Relaxed);
         // SYNC: publishes the reason to the Acquire load in `life`.
         identity.life.store(Life::Failed as u32, Release);
-        // Release: whoever sees the new epoch sees the life as well.
+        // Release: a rank that sees the new epoch also sees the new life.
         self.head().epoch.0.fetch_add(1, Release);
         for rank in 0..self.ranks {
             self.rank(rank).bell.ring();
@@ -130,8 +129,9 @@ impl Segment {
         if !life.dead() {
             return None;
         }
-        // Whoever moved the word is writing the reason. It is done in a moment, if it lives; what
-        // is told here is told once, so that moment is worth waiting for.
+        // The rank that moved the word is still writing the reason, and needs only a moment, unless
+        // it was killed. The engine reports a reason only once, so that moment is worth waiting
+        // for.
         for _ in 0..WRITING {
             if life != Life::Failing {
                 break;
@@ -154,17 +154,17 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by `map` with this length; nothing that borrows from the
-        // segment is left, because everything that does holds it in an `Arc` of its own.
+        // SAFETY: `map` made the mapping with this length. Nothing that borrows from the segment is
+        // left, because every borrower holds the segment in an `Arc` of its own.
         unsafe { libc::munmap(self.base.cast(), self.total) };
     }
 }
 
-/// Times that the core is given away for a reason that is being written. A writer that was killed
-/// at it never comes to an end.
+/// How often `reason` yields the core while another rank writes the reason. The limit is needed
+/// because a writer that was killed never finishes.
 const WRITING: usize = 1000;
 
-/// The longest part of `text` that fits into `limit` bytes and ends between two characters.
+/// The longest beginning of `text` that fits into `limit` bytes and does not split a character.
 fn cut(text: &str, limit: usize) -> &str {
     let mut end = text.len().min(limit);
     while !text.is_char_boundary(end) {

@@ -1,10 +1,11 @@
-//! Writing into the memory of another process, and what keeps that from outliving a failure.
+//! Writing into the memory of another process, and making sure that no such write outlives a
+//! failure.
 //!
-//! A rank whose peer has failed gives its buffers back to the user, and so does one that leaves the
-//! job. A process that ended writes no more; but a rank may also be *held* to be dead, because it
-//! sent nonsense or gave itself up, while its process is still in the middle of
-//! `process_vm_writev`. So a rank says in its word when it writes, and whoever takes a buffer back
-//! because of a failure, or leaves, waits for that word.
+//! A rank whose peer has failed gives its buffers back to the user, and so does a rank that leaves
+//! the job. A process that has ended writes no more. But a rank may also be *held* to be dead,
+//! because it sent nonsense or gave itself up, while its process is still in the middle of
+//! `process_vm_writev`. So a rank marks in its word `pushing` that it writes, and a rank that takes
+//! a buffer back, because of a failure or because it leaves, waits for that word.
 //!
 //! ```text
 //! pusher                                  owner of the buffer
@@ -22,14 +23,14 @@ use super::layout::Life;
 use crate::sync::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 impl Segment {
-    /// Says that `rank` is about to write into memory of `peer`; `false` if it may not, because one
-    /// of them is held to be dead or has left. After `true`, [`end_push`](Self::end_push) must
-    /// follow.
+    /// Marks that `rank` is about to write into memory of `peer`. Returns `false` if it may not,
+    /// because one of the two is held to be dead or has left. After `true`,
+    /// [`end_push`](Self::end_push) must follow.
     pub(crate) fn begin_push(&self, rank: u32, peer: u32) -> bool {
         let word = &self.rank(rank).identity.pushing;
         word.store(peer + 1, Relaxed);
-        // SYNC: pairs with the fence in `await_pushes`: either this rank sees the death or the
-        // leaving, or the one who takes the buffer back sees the word.
+        // SYNC: pairs with the fence in `await_pushes`: either this rank sees that the other is
+        // dead or has left, or the rank that takes the buffer back sees this word.
         fence(SeqCst);
         let at_work = [rank, peer].map(|rank| self.life(rank)) == [Life::Running; 2];
         if !at_work {
@@ -38,15 +39,15 @@ impl Segment {
         at_work
     }
 
-    /// `rank` has written.
+    /// Marks that `rank` has finished writing.
     pub(crate) fn end_push(&self, rank: u32) {
         // SYNC: pairs with the Acquire load in `await_pushes`.
         self.rank(rank).identity.pushing.store(0, Release);
     }
 
-    /// Waits until nobody writes into memory of `own` who might not know of a failure, or that
-    /// `own` has left. `ended` says whether the process of a rank has ended. Everybody else writes
-    /// only what `own` still expects.
+    /// Waits for every write into memory of `own` by a rank that may not know of a failure, or that
+    /// `own` has left. All other ranks write only what `own` still expects. `ended` says whether
+    /// the process of a rank has ended.
     pub(crate) fn await_pushes(&self, own: u32, ended: impl Fn(u32) -> bool) {
         // SYNC: pairs with the fence in `begin_push`.
         fence(SeqCst);
@@ -56,8 +57,8 @@ impl Segment {
                 continue;
             }
             let word = &self.rank(rank).identity.pushing;
-            // A turn of a push takes less than a millisecond; a process that is stopped in it holds
-            // this one up until it goes on or is ended.
+            // One push takes less than a millisecond. A process that is stopped during it holds
+            // this rank up until it continues or is ended.
             while word.load(Acquire) == own + 1 && !ended(rank) {
                 std::thread::yield_now();
             }

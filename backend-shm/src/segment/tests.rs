@@ -170,8 +170,8 @@ fn nobody_pushes_for_or_to_the_dead() {
     segment.await_pushes(2, |_| false);
 }
 
-/// A buffer is taken back because of a failure, or by a rank that leaves, only when the write that
-/// is under way has ended, or the process that writes.
+/// A rank that takes a buffer back because of a failure, or because it leaves, first waits until
+/// the write under way has ended, or the process that writes.
 #[test]
 fn a_buffer_is_taken_back_after_the_last_write() {
     for round in 0..200 {

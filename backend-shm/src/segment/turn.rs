@@ -1,22 +1,24 @@
-//! One rank at a time looks how much memory is left and takes some of it.
+//! Turns at allocating: one rank at a time checks how much memory is left and takes some of it.
 //!
-//! Two that looked first and took afterwards would both be told that there is enough for one, and
-//! the control group would answer with the OOM killer.
+//! If two ranks checked first and both allocated afterwards, each would be told that there is
+//! enough, although there is enough for one only; and the control group would answer with the OOM
+//! killer.
 
 use std::os::fd::RawFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The right to allocate, until it is dropped. The system takes it back from a process that dies.
+/// The right to allocate, until this is dropped. The system takes it back from a process that dies.
 #[derive(Debug)]
 pub(super) struct Turn<'a> {
     fd: RawFd,
-    /// Ranks that are threads of one process: a record lock is the whole process's.
+    /// Excludes other ranks of this process: a record lock belongs to the whole process, not to a
+    /// thread.
     _threads: MutexGuard<'a, ()>,
 }
 
 impl<'a> Turn<'a> {
-    /// Waits for the turn. Where the file cannot be locked, ranks of other processes are not waited
-    /// for, and the check is only as good as its margin.
+    /// Waits for the turn. Where the file cannot be locked, this does not wait for ranks of other
+    /// processes, and the memory check is only as good as its margin.
     pub(super) fn take(threads: &'a Mutex<()>, fd: RawFd) -> Self {
         let guard = threads.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = lock(fd, libc::F_WRLCK as libc::c_short) {
@@ -31,7 +33,7 @@ impl<'a> Turn<'a> {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        // What was not locked has nothing to be unlocked.
+        // An error does not matter: the file was then not locked in the first place.
         let _ = lock(self.fd, libc::F_UNLCK as libc::c_short);
     }
 }
