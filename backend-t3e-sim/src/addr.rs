@@ -1,7 +1,8 @@
-//! Where the machine of a job of processes is: in the process of PE 0, behind a socket.
+//! The address of the machine of a job of processes: it is in the process of PE 0, behind a socket.
 //!
-//! A name in the kernel's table of abstract sockets, which no file stands for, and a secret: other
-//! users can see the name. Ranks that do not share the network namespace cannot reach it.
+//! The address is the name of an abstract socket, for which there is no file, and a secret, which
+//! is needed because other users can see the name. Ranks in another network namespace cannot reach
+//! it.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -13,25 +14,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::drive::frame::Framed;
 
-/// How a PE reaches its machine; text that ranks give each other.
+/// The address under which PEs reach their machine. Ranks exchange it as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
     name: String,
     secret: u64,
 }
 
-/// What a PE says first.
+/// The first message of a PE.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Hello {
     pub(crate) pe: u32,
     pub(crate) secret: u64,
 }
 
-/// The PE that calls in order to say that the job is not going to start.
+/// The PE number in a message that says that the job will not start.
 pub(crate) const GIVE_UP: u32 = u32::MAX;
 
 impl Address {
-    /// One that nobody else has.
+    /// Makes an address that no other machine has.
     pub(crate) fn new() -> Self {
         let random = || RandomState::new().hash_one(0);
         Self {
@@ -48,7 +49,7 @@ impl Address {
         })
     }
 
-    /// What whoever connects has to know.
+    /// The secret that a PE must send when it connects.
     pub(crate) fn secret(&self) -> u64 {
         self.secret
     }
@@ -57,7 +58,7 @@ impl Address {
         UnixListener::bind_addr(&SocketAddr::from_abstract_name(&self.name)?)
     }
 
-    /// Connects, and says who calls.
+    /// Connects, and sends the secret and the number of the PE.
     pub(crate) fn greet(&self, pe: u32) -> io::Result<Framed<UnixStream>> {
         let name = SocketAddr::from_abstract_name(&self.name)?;
         let mut stream = Framed::new(UnixStream::connect_addr(&name)?);

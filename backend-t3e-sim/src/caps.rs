@@ -1,14 +1,14 @@
-//! What the device can do, and the sizes of its packets.
+//! The capabilities of the device, and the sizes of its packets.
 
 use portolan_core::config::Settings;
 use portolan_core::device::{Attributes, Caps};
 use portolan_core::transport::{Limits, TransportCaps};
 
-/// Largest payload of a packet of the device's own: of active messages and the like. MP_Lite's
-/// messages know no packets.
+/// Largest payload of one of the device's own packets, which carry active messages and the like.
+/// MP_Lite's messages do not use packets.
 const PACKET: usize = 32 << 10;
 
-/// Nothing beyond moving packets; a sleeping PE is woken by what reaches it.
+/// The transport only moves packets. A sleeping PE is woken by a packet that reaches it.
 pub(crate) fn transport(processes: bool) -> TransportCaps {
     let mut caps = TransportCaps::SLEEP;
     caps.set(TransportCaps::PROCESSES, processes);
@@ -27,10 +27,9 @@ pub(crate) fn limits() -> Limits {
 
 /// The attributes of the device, given those of the engine that carries its active messages.
 ///
-/// - A posted receive is written by its sender, so a cancel only starts (no `CANCEL_LOCAL`).
-/// - What has left is in the receiver's queue (no `CANCEL_SEND`).
-/// - Memory lies inside of the machine (no `DIRECT`), and thread level Multiple does not exist
-///   there.
+/// - A sender writes into a posted receive, so a cancel only starts here (no `CANCEL_LOCAL`).
+/// - A message that has left is in the receiver's queue (no `CANCEL_SEND`).
+/// - Memory lies inside the machine (no `DIRECT`), and the machine has no thread level Multiple.
 pub(crate) fn attributes(engine: &Attributes, settings: &Settings) -> Attributes {
     let mut caps = engine.caps;
     caps.remove(Caps::CANCEL_LOCAL | Caps::CANCEL_SEND | Caps::DIRECT | Caps::THREAD_MULTIPLE);

@@ -1,4 +1,4 @@
-//! Settings of the emulator, taken from the job's settings table and made whole.
+//! Settings of the emulator, taken from the job's settings table and completed.
 
 use std::time::Duration;
 
@@ -7,25 +7,25 @@ use portolan_core::config::Settings;
 
 use crate::machine::{Costs, Machine, Preset, Setup, Torus};
 
-/// What the emulated machine is like.
+/// The description of an emulated machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// What things cost.
+    /// The costs of the machine's steps.
     pub costs: Costs,
-    /// Sides of the torus, such as `8x8x4`; `None` for the one that fits the job.
+    /// Sides of the torus, such as `8x8x4`; `None` for a torus that fits the job.
     pub torus: Option<String>,
-    /// Reorders what the machine may reorder, and chooses channels; `None` keeps all in order.
+    /// The seed by which the machine reorders what it may reorder, and chooses channels; `None`
+    /// keeps everything in order.
     pub seed: Option<u64>,
     /// Faults, as [`Setup::faults`] reads them.
     pub faults: String,
-    /// Bytes of static data of each PE; what is above SHMEM says how many it needs.
+    /// Bytes of static data of each PE; the layer above SHMEM says how many it needs.
     pub statics: usize,
     /// Bytes of symmetric heap of each PE.
     pub heap: usize,
     /// Bytes that each PE can allocate for itself.
     pub arena: usize,
-    /// How long a PE's program may make no call, in the host's time; `None` for as long as it
-    /// likes.
+    /// How long, in the host's time, a PE's program may make no call; `None` for no limit.
     pub watchdog: Option<Duration>,
 }
 
@@ -45,7 +45,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// What the job's settings say of the emulator.
+    /// Reads the configuration of the emulator from the job's settings.
     ///
     /// # Errors
     /// [`InvalidSetting`](portolan_core::ErrorKind::InvalidSetting) if there is no such machine.
@@ -64,12 +64,12 @@ impl Config {
         })
     }
 
-    /// The machine, for a job of `pes` PEs.
+    /// Builds the machine for a job of `pes` PEs.
     ///
     /// # Errors
     /// [`InvalidArgument`](portolan_core::ErrorKind::InvalidArgument) if no torus fits so many PEs,
-    /// [`InvalidSetting`](portolan_core::ErrorKind::InvalidSetting) if the torus that was given
-    /// does not, or a fault is none.
+    /// [`InvalidSetting`](portolan_core::ErrorKind::InvalidSetting) if the given torus does not fit
+    /// them, or a fault cannot be read.
     pub fn machine(&self, pes: u32) -> Result<Machine> {
         let torus = match &self.torus {
             Some(sides) => Torus::parse(sides, pes)?,

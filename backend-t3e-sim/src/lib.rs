@@ -1,12 +1,12 @@
 //! A Cray T3E in virtual time: torus, E-registers, SHMEM and MP_Lite.
 //!
 //! **What it is.** [`T3e`] is a device of its own: a rank of a job on an emulated machine, whose
-//! messages are MP_Lite's ([`mp_lite`]) over SHMEM ([`Shmem`]). The machine ([`machine`]) knows
-//! every PE's clock and memory, and what is under way on which link; every step has a price.
+//! messages travel by MP_Lite ([`mp_lite`]) over SHMEM ([`Shmem`]). The machine ([`machine`]) knows
+//! every PE's clock and memory, and what is under way on each link; every step has a price.
 //! `docs/t3e.md` has the prices, the pictures and the laboratory, `docs/mp-lite.md` the protocol.
 //!
-//! **What it is not.** It does not simulate the processor: what a program computes takes no virtual
-//! time unless it is charged.
+//! **What it is not.** It does not simulate the processor: a program's computation takes no virtual
+//! time unless the program charges it.
 //!
 //! **Who calls it.** The facade, through `Device`; programs that study a protocol or a pattern,
 //! through [`run`] and `Shmem`; tests, which drive [`machine::Machine`] by hand.
@@ -14,11 +14,11 @@
 //! **Invariants.**
 //! - The machine is a pure state machine: no threads, no clock of the host, no I/O. Drivers
 //!   ([`drive`]) let PEs be threads or processes; virtual times are the same.
-//! - Exactly one PE's program runs at a time, the one with the smallest clock; ties go by number.
-//!   So a seed says everything about a run.
-//! - Nothing is visible before its modelled arrival, and everything that a fence does not order may
-//!   be seen in any order.
-//! - No wait is for ever: when all PEs wait, or one makes no call, every PE gets an error that
+//! - Exactly one PE's program runs at a time: the PE with the smallest clock, and of several the
+//!   one with the lowest number. So a seed determines everything about a run.
+//! - Nothing is visible before its modelled arrival, and effects that no fence orders may be seen
+//!   in any order.
+//! - No wait lasts for ever: when all PEs wait, or one makes no call, every PE gets an error that
 //!   names them.
 //!
 //! ```

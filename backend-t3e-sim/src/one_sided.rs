@@ -1,11 +1,12 @@
 //! One-sided primitives.
 //!
-//! They are the engine's, by packets that the owner's progress serves. SHMEM's own puts and gets
-//! could not serve them: the memory of a region is the program's, which loads and stores it by
-//! pointers as it likes, and the memory of the machine is inside of the machine, where no pointer
-//! leads. (A put could be copied out when its owner makes a call. A get would have to see stores of
-//! which the machine was not told.) So `Caps::DIRECT` is not set, and an access costs the virtual
-//! time of its packets. Programs that want the machine's own transfers use [`Shmem`](crate::Shmem).
+//! The engine implements them by packets, which the owner's progress serves. SHMEM's own puts and
+//! gets could not implement them: the memory of a region belongs to the program, which loads and
+//! stores it through pointers as it likes, whereas the machine's memory is inside the emulator,
+//! where no pointer leads. (A put could be copied out when its owner makes a call. But a get would
+//! have to see stores of which the machine was not told.) So `Caps::DIRECT` is not set, and an
+//! access costs the virtual time of its packets. Programs that want the machine's own transfers use
+//! [`Shmem`](crate::Shmem).
 
 use std::ptr::NonNull;
 

@@ -1,10 +1,10 @@
-//! Making PEs: one of a job of processes, or all of a job inside one process.
+//! Making PEs: one PE of a job of processes, or all PEs of a job inside one process.
 //!
 //! # How processes come together
-//! 1. The process of PE 0 builds the machine, has a thread of its own emulate it, and publishes
-//!    where.
-//! 2. Fence. Every PE joins, PE 0 too.
-//! 3. Fence. All have joined; a PE that could not is known to all.
+//! 1. The process of PE 0 builds the machine, starts a thread that emulates it, and publishes its
+//!    address.
+//! 2. Fence. Every PE joins the machine, PE 0 included.
+//! 3. Fence. All PEs have joined; if one could not, all know it.
 
 use std::thread;
 
@@ -15,21 +15,23 @@ use crate::config::Config;
 use crate::drive::{self, Host};
 use crate::shmem::Shmem;
 
-/// The key under which PE 0 publishes where its machine is.
+/// The key under which PE 0 publishes its machine's address.
 const MACHINE_KEY: &str = "t3e.machine";
 
-/// Bytes of a PE's stack in [`run`]: address space, of which the host gives what is touched.
+/// Bytes of a PE's stack in [`run`]. This is address space: the host allocates only the pages that
+/// are touched.
 const STACK: usize = 256 << 10;
 
-/// This process's PE of a job. Collective.
+/// Makes this process's PE of a job. Collective.
 ///
 /// # Errors
 /// [`Job`](ErrorKind::Job) if the job fails to start,
-/// [`TransportUnavailable`](ErrorKind::TransportUnavailable) if PE 0 cannot be reached, and those
-/// of [`Config::machine`] on every PE.
+/// [`TransportUnavailable`](ErrorKind::TransportUnavailable) if PE 0 cannot be reached, and the
+/// errors of [`Config::machine`], on every PE.
 pub fn open(job: &mut dyn Bootstrap, config: &Config) -> Result<Shmem> {
     let (pe, pes) = (job.rank(), job.size());
-    // Dropped in any case after the link: it waits for the links.
+    // Declared first so that it is dropped after the link in every case: dropping it waits for the
+    // links.
     let mut host = None;
     let said = if pe == 0 {
         let built = config
@@ -68,18 +70,20 @@ pub fn open(job: &mut dyn Bootstrap, config: &Config) -> Result<Shmem> {
     Ok(Shmem::hosted(link, host))
 }
 
-/// All PEs of a job inside this process. Each belongs into a thread of its own: the first call of a
-/// PE waits for those of all others.
+/// Makes all PEs of a job inside this process. Each belongs in a thread of its own: the first call
+/// of a PE waits for the first calls of all others.
 ///
 /// # Errors
-/// Those of [`Config::machine`]; [`Exhausted`](ErrorKind::Exhausted) if threads are short.
+/// The errors of [`Config::machine`]; [`Exhausted`](ErrorKind::Exhausted) if no thread can be
+/// started.
 pub fn in_process(pes: u32, config: &Config) -> Result<Vec<Shmem>> {
     let machine = config.machine(pes)?;
     let links = drive::threads(machine, config.watchdog)?;
     Ok(links.into_iter().map(Shmem::new).collect())
 }
 
-/// Runs `body` on every PE of a machine, each a thread with a small stack; the results are by PE.
+/// Runs `body` on every PE of a machine, each in a thread with a small stack. Returns the results
+/// in the order of the PEs.
 ///
 /// ```
 /// use portolan_t3e_sim::{Config, run};
@@ -96,7 +100,7 @@ pub fn in_process(pes: u32, config: &Config) -> Result<Vec<Shmem>> {
 /// As [`in_process`].
 ///
 /// # Panics
-/// If `body` does on a PE.
+/// If `body` panics on a PE.
 pub fn run<R: Send>(
     pes: u32,
     config: &Config,
@@ -105,13 +109,13 @@ pub fn run<R: Send>(
     run_owned(pes, config, |mut shmem| body(&mut shmem))
 }
 
-/// [`run`] for what takes the PE itself: a device, say.
+/// Like [`run`], for a `body` that takes the PE itself: to make a device of it, say.
 ///
 /// # Errors
 /// As [`in_process`].
 ///
 /// # Panics
-/// If `body` does on a PE.
+/// If `body` panics on a PE.
 pub fn run_owned<R: Send>(
     pes: u32,
     config: &Config,
@@ -137,8 +141,8 @@ pub fn run_owned<R: Send>(
     })
 }
 
-/// The threads that did start wait for those that did not, and give up as their handles are
-/// dropped.
+/// The error of a thread that did not start. The threads that did start wait for the missing ones,
+/// and give up as the missing PEs' handles are dropped.
 #[cold]
 fn no_thread(error: std::io::Error) -> Error {
     Error::new(
@@ -154,10 +158,10 @@ fn job_failed(error: JobError) -> Error {
     Error::new(ErrorKind::Job, error.to_string())
 }
 
-/// Whether a job of processes can be emulated here: builds a machine of one PE and joins it.
+/// Checks whether a job of processes can be emulated here: builds a machine of one PE and joins it.
 ///
 /// # Errors
-/// What is missing.
+/// A text that says what is missing.
 pub fn probe() -> Result<(), String> {
     let tried = || -> Result<()> {
         let config = Config::default();

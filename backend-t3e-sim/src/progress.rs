@@ -1,5 +1,5 @@
-//! Progress: the engine below the device polls here, and what MP_Lite has finished completes
-//! requests here. The engine's own packets travel as MP_Lite's buffered messages do.
+//! Progress: the engine below the device polls here, and operations that MP_Lite has finished
+//! complete their requests here. The engine's own packets travel as MP_Lite's buffered messages do.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,8 +14,8 @@ use crate::caps;
 use crate::device::{End, State};
 use crate::machine::Time;
 
-/// The state that the device, its engine and its bell share. One thread uses all three; the lock is
-/// there because the engine's interfaces want to be `Send`, and is never waited for.
+/// The state that the device, its engine and its bell share. One thread uses all three. The lock
+/// exists because the engine's interfaces must be `Send`; no thread ever waits for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared(Arc<Mutex<State>>);
 
@@ -38,7 +38,7 @@ pub(crate) struct Packets {
     pub(crate) processes: bool,
 }
 
-/// Bytes of a header in front of a packet.
+/// Bytes of the header in front of a packet.
 const HEADER: usize = size_of::<Header>();
 
 fn pack(header: &Header, bytes: &mut [u8]) {
@@ -88,8 +88,8 @@ impl Packets {
     }
 }
 
-// SAFETY: packets lie in the emulated machine's memory, which lives as long as the device; nothing
-// is lent beyond a call.
+// SAFETY: packets lie in the emulated machine's memory, which lives as long as the device; no
+// reference outlives a call.
 unsafe impl Transport for Packets {
     fn name(&self) -> &'static str {
         "t3e-sim"
@@ -158,7 +158,7 @@ unsafe impl Transport for Packets {
                 let State { lite, wire, .. } = &mut *state;
                 lite.receive_packet(wire)
             };
-            // The lock is free while the sink runs: handlers send.
+            // The lock is released while the sink runs, because handlers send.
             if let Some((peer, bytes)) = packet
                 && bytes.len() >= HEADER
             {
@@ -219,7 +219,8 @@ impl Bell for Sleeper {
     }
 }
 
-/// Completes the requests of tagged operations that are over, inside of the engine's progress.
+/// The hook that completes, inside the engine's progress, the requests of tagged operations that
+/// are over.
 pub(crate) fn completions(shared: Shared) -> Hook {
     Box::new(move |port| {
         if finish(&shared, port) {
@@ -230,11 +231,12 @@ pub(crate) fn completions(shared: Shared) -> Hook {
     })
 }
 
-/// Completes the requests of tagged operations that are over; whether there were any.
+/// Completes the requests of tagged operations that are over. Returns whether there were any.
 pub(crate) fn finish(shared: &Shared, port: &mut dyn Port) -> bool {
     let mut done = false;
     loop {
-        // The lock is free while requests complete: what is attached to them runs.
+        // The lock is released while requests complete, because the completions attached to them
+        // run.
         let Some((request, end)) = shared.lock().ends.pop_front() else {
             return done;
         };

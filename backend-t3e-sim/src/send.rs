@@ -14,7 +14,8 @@ impl State {
     pub(crate) unsafe fn start_send(&mut self, request: Request, args: &SendArgs, data: Data) {
         let peer = args.dest.index();
         let dead = self.has_failed(peer).then_some(peer);
-        // In a collective operation with a dead member only what can leave at once is sent.
+        // In a collective operation with a dead member, only a message that can leave at once is
+        // sent.
         let long = data.len() > IN_HEADER || args.mode == SendMode::Synchronous;
         let dead = dead.or_else(|| self.failure_in(args.envelope.context).filter(|_| long));
         if let Some(peer) = dead {

@@ -1,4 +1,4 @@
-//! [`Device`] for a PE: tagged messages go to MP_Lite, the rest to the engine.
+//! [`Device`] for a PE: tagged messages go to MP_Lite, everything else to the engine.
 
 use std::ptr::NonNull;
 
@@ -66,7 +66,7 @@ impl T3e {
         self.wait(request)
     }
 
-    /// Makes progress until `ready` gives something.
+    /// Makes progress until `ready` returns a value.
     fn block<R>(&self, mut ready: impl FnMut(&Self) -> Option<R>) -> R {
         loop {
             let heard = self.shared.lock().heard;
@@ -74,14 +74,15 @@ impl T3e {
             if let Some(result) = ready(self) {
                 return result;
             }
-            // A hook may have more to do, and nobody writes to wake this PE for that.
+            // If the engine was busy, a hook may have more to do, and no peer's write would wake
+            // this PE for that.
             if !busy {
                 self.shared.lock().sleep(heard, None);
             }
         }
     }
 
-    /// What a probe sees, or the failure because of which it never will.
+    /// What a probe sees, or the failure because of which it will never see anything.
     fn look(&self, from: &Pattern) -> Result<Option<Status>> {
         self.check_live()?;
         let mut state = self.shared.lock();
@@ -153,7 +154,7 @@ impl T3e {
     }
 }
 
-/// The engine below, for what it answers alone.
+/// Passes a call to the engine below, for what the engine answers alone.
 macro_rules! engine {
     ($self:ident, $device:ident => $call:expr) => {{
         let $device = &$self.engine;
@@ -300,7 +301,7 @@ unsafe impl Device for T3e {
         let Some(request) = self.persistents.under_way(request) else {
             return Ok(());
         };
-        // A request that was given up goes on, but nobody may use it any more.
+        // The operation of a freed request goes on, but the request may not be used any more.
         if self.engine.is_complete(request) || !self.shared.lock().cancel(request) {
             return self.engine.cancel(request);
         }
@@ -451,7 +452,7 @@ unsafe impl Device for T3e {
         unsafe { self.atomic_packet(peer, key, offset, width, op, fetched) }
     }
 
-    /// Sleeps in virtual time until a peer has written something, and looks then.
+    /// Sleeps in virtual time until a peer has written something, and then checks `ready` again.
     fn wait_for(&self, group: &Group, mut ready: impl FnMut() -> bool) -> Result<()> {
         self.check_live()?;
         self.block(|device| {

@@ -1,11 +1,11 @@
-//! Handles on messages that a matched probe has taken. None is given out twice, so a stale one is
-//! refused.
+//! Handles of messages that a matched probe has taken. No handle is given out twice, so a stale one
+//! is refused.
 
 use std::collections::BTreeMap;
 
 use portolan_core::device::Message;
 
-/// The handles that are good.
+/// The handles that are still valid.
 #[derive(Debug, Default)]
 pub(super) struct Handles {
     live: BTreeMap<u64, u32>,
@@ -13,14 +13,14 @@ pub(super) struct Handles {
 }
 
 impl Handles {
-    /// A handle on a message that MP_Lite knows by `number`.
+    /// Makes a handle of the message that MP_Lite knows by `number`.
     pub(super) fn add(&mut self, number: u32) -> Message {
         self.last += 1;
         self.live.insert(self.last, number);
         Message::from_bits(self.last)
     }
 
-    /// The number behind a handle, which is stale afterwards.
+    /// Returns the number behind a handle, and invalidates the handle.
     pub(super) fn remove(&mut self, message: Message) -> Option<u32> {
         self.live.remove(&message.to_bits())
     }

@@ -1,14 +1,15 @@
 //! The device interface on the emulated T3E.
 //!
-//! Tagged messages are MP_Lite's: matched by its queues, put straight into posted receives or
-//! buffered at their source. Everything else that the interface asks for (active messages,
-//! one-sided operations, hooks, requests of other crates) is the core engine's, whose packets
-//! travel as MP_Lite's buffered messages do. Both complete requests in the engine's one table, so
-//! that they can be waited for together; a tagged operation is a request "of another kind" there.
+//! Tagged messages go through MP_Lite: its queues match them, and they are put straight into posted
+//! receives or buffered at their source. Everything else that the interface asks for (active
+//! messages, one-sided operations, hooks, requests of other crates) is left to the core engine,
+//! whose packets travel as MP_Lite's buffered messages do. Both complete requests in the engine's
+//! one table, so that all of them can be waited for together; a tagged operation is a request "of
+//! another kind" there.
 //!
 //! The state of a rank is in `state.rs`; sending in `../send.rs`, receiving in `recv.rs`, progress
-//! and packets in `../progress.rs`, what handlers and hooks are given in `port.rs`, and the
-//! interface itself in `adi.rs`.
+//! and packets in `../progress.rs`, the port that handlers and hooks are given in `port.rs`, and
+//! the interface itself in `adi.rs`.
 
 mod adi;
 mod handles;
@@ -34,10 +35,11 @@ use crate::shmem::Shmem;
 use handles::Handles;
 pub(crate) use state::{End, Message, Number, State};
 
-/// The machine that a job of `pes` ranks needs: as the settings say, with MP_Lite's memory.
+/// Describes the machine that a job of `pes` ranks needs: the one in the settings, with memory for
+/// MP_Lite.
 ///
 /// # Errors
-/// Those of [`Config::from_settings`].
+/// The errors of [`Config::from_settings`].
 pub fn config(pes: u32, settings: &Settings) -> Result<Config> {
     let config = Config::from_settings(settings)?;
     Ok(Config {
@@ -75,7 +77,7 @@ pub fn config(pes: u32, settings: &Settings) -> Result<Config> {
 /// # Ok::<(), portolan_core::Error>(())
 /// ```
 pub struct T3e {
-    /// Boxed: a device is moved around, on the small stacks of PEs.
+    /// Boxed, because a device is moved around on the small stacks of PEs.
     engine: Box<Engine<Packets, Single>>,
     shared: Shared,
     attributes: Attributes,
@@ -90,11 +92,11 @@ struct Tagged;
 impl Upper for Tagged {}
 
 impl T3e {
-    /// The device of a PE, of a machine that [`config`] describes. `processes` says whether the
-    /// ranks are processes. Makes no call of the machine.
+    /// Makes the device of a PE on a machine that [`config`] describes. `processes` says whether
+    /// the ranks are processes. Makes no call of the machine.
     ///
     /// # Errors
-    /// Those of [`Engine::new`].
+    /// The errors of [`Engine::new`].
     pub fn new(shmem: Shmem, settings: &Settings, processes: bool) -> Result<Self> {
         let (me, size) = (shmem.my_pe(), shmem.n_pes());
         let shared = Shared::new(State::new(shmem, settings));
@@ -117,7 +119,8 @@ impl T3e {
         })
     }
 
-    /// Charges computation to the clock. What the program really computes takes no virtual time.
+    /// Charges computation to the clock. The computation that the program really does takes no
+    /// virtual time.
     pub fn charge(&self, computation: Duration) {
         let time = Time::from_secs(computation.as_secs_f64());
         self.shared.lock().wire.shmem().charge(time);
@@ -129,7 +132,7 @@ impl T3e {
         self.shared.lock().wire.clock()
     }
 
-    /// MP_Lite's counts: what its `.nodeX` log would show.
+    /// MP_Lite's counts, as its `.nodeX` log would show them.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.shared.lock().lite.stats()
@@ -142,18 +145,18 @@ impl T3e {
         state.lite.stats().log(state.wire.me())
     }
 
-    /// Facts about the machine and the way of waiting, for people.
+    /// Facts for people about the machine and the way of waiting.
     pub fn facts(&self) -> Vec<(String, String)> {
         self.engine.facts()
     }
 
-    /// Says what ends the job when this rank aborts.
+    /// Sets the function that ends the job when this rank aborts.
     pub fn on_abort(&self, hook: AbortHook) {
         self.engine.on_abort(hook);
     }
 
-    /// Says who hears of waits that last too long. On this machine none does: the machine itself
-    /// finds that all PEs wait.
+    /// Sets the function that is told of waits that last too long. On this machine there are none:
+    /// the machine itself finds that all PEs wait.
     pub fn on_stuck(&self, hook: StuckHook) {
         self.engine.on_stuck(hook);
     }
@@ -162,7 +165,7 @@ impl T3e {
         &self.engine
     }
 
-    /// A request for a tagged operation that `start` starts.
+    /// Makes a request for a tagged operation, which `start` starts.
     fn tagged(&self, start: impl FnOnce(&mut State, Request)) -> Result<Request> {
         let request = self.engine.upper_request(Box::new(Tagged))?;
         start(&mut self.shared.lock(), request);
@@ -170,8 +173,8 @@ impl T3e {
         Ok(request)
     }
 
-    /// Completes requests whose operations are over. (Those that a failure has ended wait for the
-    /// next progress, which knows the reason.)
+    /// Completes requests whose operations are over. (Operations that a failure has ended wait for
+    /// the next progress, which knows the reason.)
     fn flush(&self) {
         loop {
             let next = {
@@ -189,20 +192,20 @@ impl T3e {
         }
     }
 
-    /// The program polls: time goes by, and others may run.
+    /// Notes that the program polls: virtual time has to pass, and other PEs may run.
     fn polled(&self) {
         self.shared.lock().polled = true;
     }
 }
 
-/// The engine, in a frame of its own.
+/// Makes the engine, in a stack frame of its own.
 #[inline(never)]
 fn boxed_engine(packets: Packets, settings: &Settings) -> Result<Box<Engine<Packets, Single>>> {
     Ok(Box::new(Engine::new(packets, settings)?))
 }
 
-/// The settings, but for waiting: at once asleep, in virtual time; a wait that never ends is the
-/// machine's to notice.
+/// The given settings, except for waiting: a wait sleeps at once, in virtual time, and the machine
+/// notices a wait that never ends.
 fn virtual_waiting(settings: &Settings) -> Result<Settings> {
     let mut settings = settings.clone();
     for (name, value) in [("WAIT", "park"), ("SPIN", "0"), ("STUCK_AFTER", "0")] {

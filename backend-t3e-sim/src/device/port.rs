@@ -1,5 +1,5 @@
-//! What handlers and hooks are given: tagged messages go to MP_Lite, as those of the device do, the
-//! rest to the engine that runs them.
+//! The port that handlers and hooks are given. Tagged messages go to MP_Lite, as those of the
+//! device do; the rest goes to the engine that runs them.
 
 use portolan_core::device::{Handler, HandlerId, Hook, HookId, Port, Upper};
 use portolan_core::engine::Data;
@@ -10,7 +10,7 @@ use portolan_datatype::MsgRep;
 use super::{State, Tagged};
 use crate::progress::{Shared, finish};
 
-/// A hook whose messages are MP_Lite's.
+/// A hook whose tagged messages go through MP_Lite.
 pub(super) fn hooked(shared: Shared, mut hook: Hook) -> Hook {
     Box::new(move |engine| {
         let shared = &shared;
@@ -18,7 +18,7 @@ pub(super) fn hooked(shared: Shared, mut hook: Hook) -> Hook {
     })
 }
 
-/// A handler whose messages are MP_Lite's.
+/// A handler whose tagged messages go through MP_Lite.
 pub(super) fn handled(shared: Shared, mut handler: Handler) -> Handler {
     Box::new(move |engine, message| {
         let shared = &shared;
@@ -26,14 +26,14 @@ pub(super) fn handled(shared: Shared, mut handler: Handler) -> Handler {
     })
 }
 
-/// The engine's port, but for tagged messages.
+/// The engine's port, except for tagged messages.
 struct Tags<'a> {
     engine: &'a mut dyn Port,
     shared: &'a Shared,
 }
 
 impl Tags<'_> {
-    /// A request for a tagged operation that `start` starts.
+    /// Makes a request for a tagged operation, which `start` starts.
     fn tagged(&mut self, start: impl FnOnce(&mut State, Request)) -> Result<Request> {
         let request = self.engine.upper_request(Box::new(Tagged))?;
         start(&mut self.shared.lock(), request);

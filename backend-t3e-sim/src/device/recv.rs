@@ -27,7 +27,8 @@ impl State {
         self.started(request, Number::Receive(id));
     }
 
-    /// Receives a message that a matched probe has taken; `false` if there is none of this number.
+    /// Receives a message that a matched probe has taken; `false` if there is none with this
+    /// number.
     ///
     /// # Safety
     /// The buffer must stay writable until the request completes.
@@ -59,7 +60,7 @@ impl State {
         Status::received(source, arrival.tag, arrival.len)
     }
 
-    /// Asks for a tagged operation to be cancelled; `false` if it is none that is under way.
+    /// Asks for a tagged operation to be cancelled; `false` if none with this request is under way.
     pub(crate) fn cancel(&mut self, request: Request) -> bool {
         let Some(&operation) = self.operations.get(&request.to_bits()) else {
             return false;

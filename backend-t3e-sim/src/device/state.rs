@@ -1,4 +1,4 @@
-//! What the device keeps beside the engine: MP_Lite, its wire, and what translates between them and
+//! The device's state beside the engine: MP_Lite, its wire, and the translation between them and
 //! the device interface.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -14,7 +14,7 @@ use crate::machine::Time;
 use crate::mp_lite::{Arrival, Buffer, Lite, OnShmem, Outcome, Placed, Wire};
 use crate::shmem::Shmem;
 
-/// A buffer of the program's, as MP_Lite moves it.
+/// A buffer of the program, in the form in which MP_Lite moves it.
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) data: Data,
@@ -31,7 +31,7 @@ impl Buffer for Message {
 
     fn read(&self, at: usize, bytes: &mut [u8]) {
         // SAFETY: the program leaves the buffer to the device until the operation is over, and
-        // MP_Lite gives it back then; the range lies in the buffer, and `bytes` apart from it.
+        // MP_Lite returns it then. The range lies in the buffer, and `bytes` does not overlap it.
         unsafe {
             self.data
                 .read(at, bytes.as_mut_ptr(), bytes.len(), self.rep);
@@ -54,7 +54,7 @@ impl Buffer for Message {
 }
 
 impl Message {
-    /// Why a message cannot be received here.
+    /// Why a message cannot be received into this buffer, if it cannot.
     fn refusal(&self, arrival: &Arrival) -> Option<ErrorKind> {
         let sent = usize::try_from(arrival.len).unwrap_or(usize::MAX);
         if self.checked && !self.data.accepts(arrival.signature, sent) {
@@ -65,7 +65,7 @@ impl Message {
             .then_some(ErrorKind::PeerMisbehaved)
     }
 
-    /// The status of a receive of this message.
+    /// The status of a receive of this message into this buffer.
     fn status(&self, source: u32, arrival: &Arrival) -> Status {
         let sent = arrival.len;
         let mut status = Status::received(source, arrival.tag, sent);
@@ -88,20 +88,20 @@ impl Message {
 /// The end of a tagged operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum End {
-    /// As the status says.
+    /// The operation is over, with this status.
     Over(Status),
     /// This peer has failed.
     Failed(u32),
 }
 
-/// What the device knows of a communicator.
+/// What the device knows about a communicator.
 #[derive(Debug)]
 struct Context {
     group: Group,
     contexts: u32,
-    /// How many failures wildcard receives in this context have been told of.
+    /// How many failures have been reported to wildcard receives in this context.
     acknowledged: usize,
-    /// The communicator has gone; what is under way may still name its ranks.
+    /// The communicator has been freed; operations under way may still name its ranks.
     freed: bool,
 }
 
@@ -109,7 +109,7 @@ struct Context {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operation {
     pub(crate) number: Number,
-    /// The program has given its request up.
+    /// The program has freed its request.
     pub(crate) abandoned: bool,
 }
 
@@ -128,17 +128,17 @@ pub(crate) struct State {
     pub(crate) checked: bool,
     /// The tagged operations under way, by the bits of their request.
     pub(crate) operations: BTreeMap<u64, Operation>,
-    /// Operations that are over and whose requests are not complete yet.
+    /// Operations that are over, but whose requests are not complete yet.
     pub(crate) ends: VecDeque<(Request, End)>,
     contexts: BTreeMap<u32, Context>,
-    /// Peers that have failed, in the order in which that was noticed.
+    /// Peers that have failed, in the order in which this PE noticed it.
     failed: Vec<u32>,
     failures_seen: u32,
-    /// The program polls: time has to go by.
+    /// The program polls: virtual time has to pass.
     pub(crate) polled: bool,
-    /// Rounds of progress that heard something.
+    /// Number of rounds of progress that heard something.
     pub(crate) heard: u32,
-    /// What the machine was told last that this PE waits for.
+    /// The text last given to the machine about what this PE waits for.
     noted: String,
 }
 
@@ -162,7 +162,7 @@ impl State {
         }
     }
 
-    /// Makes progress. Afterwards [`ends`](Self::ends) has what is over.
+    /// Makes progress. Afterwards [`ends`](Self::ends) holds the operations that are over.
     pub(crate) fn progress(&mut self) {
         if std::mem::take(&mut self.polled) {
             self.wire.poll();
@@ -177,7 +177,7 @@ impl State {
         self.collect();
     }
 
-    /// An operation is under way, unless it is over already.
+    /// Notes that an operation is under way, unless it is already over.
     pub(crate) fn started(&mut self, request: Request, number: Number) {
         let operation = Operation {
             number,
@@ -187,14 +187,14 @@ impl State {
         self.collect();
     }
 
-    /// The program gives the request of an operation up, which goes on.
+    /// Notes that the program frees the request of an operation; the operation goes on.
     pub(crate) fn abandon(&mut self, request: Request) {
         if let Some(operation) = self.operations.get_mut(&request.to_bits()) {
             operation.abandoned = true;
         }
     }
 
-    /// Takes over what MP_Lite has finished.
+    /// Collects the operations that MP_Lite has finished.
     pub(crate) fn collect(&mut self) {
         while let Some(done) = self.lite.next_done() {
             self.operations.remove(&done.token);
@@ -211,8 +211,8 @@ impl State {
         }
     }
 
-    /// Sleeps until a peer has written, unless one has since `heard` was read; in virtual time at
-    /// most for `limit`.
+    /// Sleeps until a peer has written, unless one has done so since `heard` was read; at most for
+    /// `limit` of virtual time.
     pub(crate) fn sleep(&mut self, heard: u32, limit: Option<Time>) {
         if self.heard != heard || self.wire.has_news() {
             return;
@@ -223,7 +223,7 @@ impl State {
             what
         });
         let deadline = limit.map_or(Time::NEVER, |limit| self.wire.clock() + limit);
-        // That the machine has stopped is noticed as the failure of all peers.
+        // A stopped machine is noticed as the failure of all peers.
         let _ = self.wire.sleep(deadline, what);
     }
 
@@ -246,7 +246,8 @@ impl State {
         self.contexts.insert(comm.context, context);
     }
 
-    /// Forgets a communicator, at once if nothing is under way, else together with a later one.
+    /// Forgets a communicator: at once if nothing is under way, otherwise together with a later
+    /// one.
     pub(crate) fn remove_context(&mut self, first: u32) {
         if let Some(known) = self.contexts.get_mut(&first) {
             known.freed = true;
@@ -265,7 +266,8 @@ impl State {
         (context - first < known.contexts).then_some(known)
     }
 
-    /// The PE of a local rank in a context. Without a communicator from above, local ranks are PEs.
+    /// The PE of a local rank in a context. If the context belongs to no known communicator, local
+    /// ranks are PEs.
     fn process(&self, context: u32, local: u32) -> Option<u32> {
         match self.context(context) {
             Some(known) => known.group.process(local).map(ProcId::index),
@@ -281,7 +283,7 @@ impl State {
             .unwrap_or(pe)
     }
 
-    /// A pattern of local ranks as one of PEs.
+    /// Translates a pattern with local ranks into one with PEs.
     pub(crate) fn pattern(&self, from: &Pattern) -> Pattern {
         let source = from
             .source
@@ -307,7 +309,8 @@ impl State {
         let told = self.failed.len();
         let mut wildcards = Vec::new();
         let contexts = &self.contexts;
-        // Whoever waits in a collective operation with the dead is told, whomever it waits for.
+        // Every operation inside a collective operation with the dead PE ends, whichever PE it
+        // waits for.
         let collective = |context| {
             let known = contexts.range(..=context).next_back();
             let inside =
@@ -340,7 +343,7 @@ impl State {
         self.failed.contains(&pe)
     }
 
-    /// A dead member of the communicator whose collective operations use a context.
+    /// A dead member of the communicator that uses this context for collective operations.
     pub(crate) fn failure_in(&self, context: u32) -> Option<u32> {
         let (&first, known) = self.contexts.range(..=context).next_back()?;
         if context == first || context - first >= known.contexts {
@@ -350,8 +353,8 @@ impl State {
         self.failed.iter().copied().find(member)
     }
 
-    /// The failed peer because of which a receive that waits has to fail, if there is one. A
-    /// wildcard is told of each failure once.
+    /// The failed peer because of which a waiting receive has to fail, if there is one. Wildcard
+    /// receives are told of each failure once.
     pub(crate) fn failure_for(&mut self, pattern: &Pattern) -> Option<u32> {
         if let Some(dead) = self.failure_in(pattern.context) {
             return Some(dead);
@@ -372,7 +375,7 @@ impl State {
     }
 }
 
-/// Whether a PE belongs to the communicator of a context; without one, all do.
+/// Whether a PE belongs to the communicator of a context. If there is none, every PE does.
 fn is_member(contexts: &BTreeMap<u32, Context>, context: u32, pe: u32) -> bool {
     let known = contexts.range(..=context).next_back();
     let known = known.filter(|(first, known)| context - **first < known.contexts);

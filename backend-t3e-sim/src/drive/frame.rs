@@ -1,22 +1,23 @@
-//! Messages between a PE's process and the one that emulates the machine: a length and a value.
+//! Messages between a PE's process and the process that emulates the machine. Each is a length and
+//! a value.
 
 use std::io::{self, Read, Write};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Longest message: a put of half of that is nothing that fits into memory twice.
+/// Longest message, in bytes. A put of even half of that would not fit into memory twice.
 const LONGEST: usize = 1 << 31;
 
-/// What is read at once, and kept for what comes next; longer values have room made for them.
+/// Bytes that are read at once; those beyond a value are kept for the next one. The buffer grows
+/// for longer values.
 const USUAL: usize = 4096;
 
-/// A stream of values. Each is written in one piece, and read by one call of the system if it is
-/// short.
+/// A stream of values. Each value is written in one piece; a short one is read by one system call.
 #[derive(Debug)]
 pub(crate) struct Framed<S> {
     stream: S,
-    /// What has been read begins here, and ends at `filled`.
+    /// Bytes that have been read, up to `filled`.
     bytes: Vec<u8>,
     filled: usize,
 }
@@ -50,8 +51,8 @@ impl<S: Write> Framed<S> {
 }
 
 impl<S: Read> Framed<S> {
-    /// Reads a value; the end of the stream before or inside of it is an error. After an error that
-    /// says to be patient nothing is lost: what has come of the value is there for the next call.
+    /// Reads a value. It is an error if the stream ends before or inside the value. A timeout loses
+    /// nothing: the part of the value that has come is kept for the next call.
     pub(crate) fn receive<T: DeserializeOwned>(&mut self) -> io::Result<T> {
         loop {
             let whole = 4 + self.len()?;
@@ -62,7 +63,7 @@ impl<S: Read> Framed<S> {
                 self.forget(whole);
                 return value;
             }
-            // Grows as bytes come: a length alone allocates nothing.
+            // The buffer grows as bytes come, so a claimed length alone allocates nothing.
             let room = whole.clamp(USUAL, 2 * self.filled.max(USUAL));
             if self.bytes.len() < room {
                 self.bytes.resize(room, 0);
@@ -76,7 +77,7 @@ impl<S: Read> Framed<S> {
         }
     }
 
-    /// How long the value is that comes; 0 if that has not come yet.
+    /// Length of the next value; 0 if its length has not come yet.
     fn len(&self) -> io::Result<usize> {
         let Some(len) = self.bytes[..self.filled].first_chunk() else {
             return Ok(0);
@@ -88,7 +89,7 @@ impl<S: Read> Framed<S> {
         }
     }
 
-    /// Drops the first bytes, and what was needed for a long value.
+    /// Drops the first `count` bytes, and shrinks a buffer that has grown for a long value.
     fn forget(&mut self, count: usize) {
         self.bytes.copy_within(count..self.filled, 0);
         self.filled -= count;
@@ -141,7 +142,7 @@ mod tests {
         }
     }
 
-    /// A stream that has a few bytes at a time, and nothing every other time.
+    /// A stream that gives a few bytes at a time, and nothing at every other read.
     struct Dripping<'a>(&'a [u8], usize, bool);
 
     impl Read for Dripping<'_> {

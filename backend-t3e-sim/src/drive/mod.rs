@@ -1,7 +1,8 @@
-//! Drivers: what lets the PEs of a machine run as threads, as processes, or step by step.
+//! Drivers: they run the PEs of a machine as threads, as processes, or step by step.
 //!
 //! The machine itself has no threads and waits for nothing. A driver hands it one call after the
-//! other, and gives the baton to the PE that the machine names: exactly one PE's program runs.
+//! other, and passes the baton to the PE that the machine names, so that exactly one PE's program
+//! runs.
 
 pub(crate) mod frame;
 mod processes;
@@ -20,30 +21,31 @@ use crate::machine::{Call, Costs, Machine, Reply, Time};
 
 /// A PE's connection to its machine.
 pub trait Link: Send {
-    /// What the machine says of itself and of this PE.
+    /// The facts about the machine and this PE that the PE was given when it joined.
     fn welcome(&self) -> &Welcome;
 
-    /// Hands a call to the machine, `charged` after the end of the last one, and waits for its end.
+    /// Hands a call to the machine and waits for its end. The call starts `charged` after the end
+    /// of the last one.
     ///
     /// # Errors
-    /// When the machine has stopped: all PEs wait, or a PE made no call for too long, or the
-    /// process that emulates the machine has gone. A call that was refused is not an error here:
-    /// see [`Answer::Refused`](crate::machine::Answer::Refused).
+    /// When the machine has stopped: all PEs wait, a PE made no call for too long, or the process
+    /// that emulates the machine has gone. A refused call is not an error here: see
+    /// [`Answer::Refused`](crate::machine::Answer::Refused).
     fn call(&mut self, charged: Time, call: Call) -> Result<Reply>;
 }
 
-/// What a PE is told when it joins.
+/// The facts that a PE is given when it joins.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Welcome {
-    /// Its number.
+    /// The number of this PE.
     pub pe: u32,
-    /// How many there are.
+    /// The number of PEs.
     pub pes: u32,
     /// Bytes of symmetric heap.
     pub heap: usize,
-    /// By how much this PE is slower than it should be; 1 for a sound one.
+    /// The factor by which this PE is slower than it should be; 1 for a sound one.
     pub slowness: f64,
-    /// What things cost.
+    /// The costs of the machine's steps.
     pub costs: Costs,
 }
 

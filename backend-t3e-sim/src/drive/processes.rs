@@ -1,8 +1,9 @@
-//! PEs as processes: one of them emulates the machine, in a thread of its own, and all talk to it
-//! through sockets. Exactly one PE runs, so the machine's thread always knows whose call comes
-//! next.
+//! PEs as processes. One of the processes emulates the machine in a thread of its own, and all PEs
+//! talk to that thread through sockets. Exactly one PE runs, so the machine's thread always knows
+//! which PE makes the next call.
 //!
-//! All memory is the machine's: nothing is shared, and nothing is left behind whoever dies when.
+//! All memory belongs to the machine. No memory is shared, so nothing is left behind, whichever
+//! process dies, and whenever.
 
 use std::io::{self, Read};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -17,7 +18,7 @@ use super::{Link, Welcome};
 use crate::addr::{Address, GIVE_UP, Hello};
 use crate::machine::{Call, Machine, Next, Refusal, Reply, Time};
 
-/// How often the host looks whether a silent PE is still there.
+/// How often the host checks whether a silent PE still exists.
 const GLANCE: Duration = Duration::from_millis(250);
 
 /// A machine that is emulated in a thread of this process.
@@ -28,12 +29,12 @@ pub struct Host {
 }
 
 impl Host {
-    /// Starts the thread. A PE whose program makes no call for `patience` stops the machine, if
-    /// that is given.
+    /// Starts the thread. With `patience`, a PE whose program makes no call for that long stops the
+    /// machine.
     ///
     /// # Errors
-    /// [`TransportUnavailable`](ErrorKind::TransportUnavailable) if there is no socket or thread to
-    /// be had.
+    /// [`TransportUnavailable`](ErrorKind::TransportUnavailable) if no socket or thread can be
+    /// made.
     pub fn start(machine: Machine, patience: Option<Duration>) -> Result<Self> {
         let address = Address::new();
         let listener = address
@@ -44,7 +45,7 @@ impl Host {
             .name("t3e-machine".to_owned())
             .spawn(move || {
                 if let Err(error) = serve(machine, &listener, secret, patience) {
-                    // The PEs see the ends of their sockets and say so.
+                    // The PEs see that their sockets have closed, and report it.
                     portolan_core::log!(
                         ERROR,
                         "the emulated machine could not be started: {error}"
@@ -58,7 +59,7 @@ impl Host {
         })
     }
 
-    /// What [`join`] wants to know.
+    /// The address to pass to [`join`].
     #[must_use]
     pub fn address(&self) -> String {
         self.address.to_string()
@@ -66,19 +67,21 @@ impl Host {
 }
 
 impl Drop for Host {
-    /// Waits until every PE has left: without this process there is no machine. If some have not
-    /// joined yet, none will be able to.
+    /// Waits until every PE has left, because there is no machine without this process. PEs that
+    /// have not joined yet can no longer do so.
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
-            // Refused when all have joined: nobody listens any more.
+            // The connection is refused once all PEs have joined, because the listener is closed by
+            // then.
             let _ = self.address.greet(GIVE_UP);
-            // A panic in there has been printed, and the PEs have seen their sockets close.
+            // A panic of the thread has already been printed, and the PEs have seen their sockets
+            // close.
             let _ = thread.join();
         }
     }
 }
 
-/// Joins the machine at an address that [`Host::address`] gave, as one of its PEs.
+/// Joins the machine at an address from [`Host::address`], as one of its PEs.
 ///
 /// # Errors
 /// [`TransportUnavailable`](ErrorKind::TransportUnavailable) if it cannot be reached: it is on
@@ -122,7 +125,8 @@ impl Link for SocketLink {
     }
 
     fn call(&mut self, charged: Time, call: Call) -> Result<Reply> {
-        // Even when the call cannot be sent there may be an answer: why the machine has stopped.
+        // Even if the call cannot be sent, there may be an answer that says why the machine has
+        // stopped.
         let sent = self.machine.send(&(charged, call));
         let answer = self.machine.receive::<Result<Reply, Refusal>>();
         match (answer, sent) {
@@ -171,7 +175,7 @@ fn gather(
         let (stream, _) = listener.accept()?;
         stream.set_read_timeout(Some(GLANCE))?;
         let mut stream = Framed::new(stream);
-        // Whoever says something else is nobody of this job.
+        // A process that says anything else does not belong to this job.
         let Ok(hello) = stream.receive::<Hello>() else {
             continue;
         };
@@ -201,7 +205,8 @@ impl Server {
                 continue;
             }
             if let Some(refusal) = self.machine.stopped().cloned() {
-                // The answer to the calls that wait, and to the next one of who computes.
+                // This answers the calls that wait, and the next call of each PE whose program
+                // runs.
                 for pe in 0..self.machine.pes() {
                     self.answer(pe, &Err(refusal.clone()));
                 }
@@ -210,14 +215,14 @@ impl Server {
         }
     }
 
-    /// Lets time pass until a PE runs; false when none will.
+    /// Lets time pass until a PE runs. Returns `false` if no PE will run again.
     fn run_machine(&mut self) -> bool {
         while self.machine.stopped().is_none() && self.machine.running() == 0 {
             match self.machine.advance() {
                 Next::Resume(pe, reply) => {
                     self.answer(pe, &Ok(reply));
                     if self.machine.running() == 0 {
-                        // It has left.
+                        // This PE has left.
                         self.streams[pe as usize] = None;
                     }
                 }
@@ -233,7 +238,7 @@ impl Server {
         self.machine.stopped().is_none()
     }
 
-    /// The next call of a PE whose program runs.
+    /// Takes the next call of a PE whose program runs.
     fn take_call(&mut self, pe: u32) {
         let why = match self.listen(pe) {
             Ok(Heard::Call(charged, call)) => {
@@ -269,7 +274,7 @@ impl Server {
         }
     }
 
-    /// What a PE says within a moment.
+    /// Waits a moment for a call of a PE; `None` if nothing came.
     fn hear(&mut self, pe: u32) -> io::Result<Option<Heard>> {
         let Some(stream) = &mut self.streams[pe as usize] else {
             return Ok(Some(Heard::End));
@@ -283,7 +288,7 @@ impl Server {
     }
 
     fn answer(&mut self, pe: u32, reply: &Result<Reply, Refusal>) {
-        // A PE that cannot be answered is found dead when its next call is waited for.
+        // A PE that cannot be answered is found dead when the host waits for its next call.
         if let Some(stream) = &mut self.streams[pe as usize]
             && stream.send(reply).is_err()
         {
@@ -291,8 +296,8 @@ impl Server {
         }
     }
 
-    /// Declares those failed whose processes have ended while they wait; says whether there were
-    /// any.
+    /// Declares failed the PEs whose processes have ended while the PEs waited. Returns whether
+    /// there were any.
     fn look_for_the_dead(&mut self) -> bool {
         let mut found = false;
         let runners: Vec<u32> = self.machine.runners().collect();
@@ -300,7 +305,7 @@ impl Server {
             let Some(stream) = self.streams[pe as usize].as_mut().map(Framed::stream) else {
                 continue;
             };
-            // A PE that waits says nothing, so there is nothing to read but the end.
+            // A PE that waits sends nothing, so the only thing to read is the end of the stream.
             let dead = stream.set_nonblocking(true).is_err()
                 || !matches!(stream.read(&mut [0]), Err(error) if is_patient(&error))
                 || stream.set_nonblocking(false).is_err();
@@ -318,16 +323,16 @@ impl Server {
     }
 }
 
-/// What a PE was heard to say.
+/// The result of listening to a PE.
 enum Heard {
     Call(Time, Call),
-    /// Nothing more: the socket has ended.
+    /// The socket has closed.
     End,
-    /// Nothing for so long that the machine has been stopped.
+    /// The PE said nothing for so long that the machine has been stopped.
     Nothing,
 }
 
-/// Nothing has come in time.
+/// Whether an error only means that nothing came in time.
 fn is_patient(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -4,20 +4,20 @@ use portolan_core::{Error, Result};
 
 use crate::machine::{Call, Machine, Next, Reply, Time};
 
-/// The program of a PE, cut at its calls.
+/// The program of a PE, cut into steps at its calls.
 pub trait Program {
-    /// What the PE does next, and how long it computes before; `None` when it is done. `reply` is
-    /// the end of its last call; there is none at the start.
+    /// Returns the PE's next call and how long the PE computes before it; `None` when the program
+    /// is done. `reply` is the end of its last call; there is none at the start.
     fn next(&mut self, reply: Option<&Reply>) -> Option<(Time, Call)>;
 }
 
-/// Runs one program per PE to its end; says when each has ended.
+/// Runs one program per PE to its end. Returns when each has ended.
 ///
 /// # Errors
-/// [`Aborted`](portolan_core::ErrorKind::Aborted) if all that are left wait.
+/// [`Aborted`](portolan_core::ErrorKind::Aborted) if all PEs that are left wait.
 ///
 /// # Panics
-/// If there are not as many programs as PEs.
+/// If the number of programs is not the number of PEs.
 pub fn step(machine: &mut Machine, programs: &mut [impl Program]) -> Result<Vec<Time>> {
     assert_eq!(programs.len(), machine.pes() as usize, "one program per PE");
     for (pe, program) in (0..).zip(programs.iter_mut()) {
@@ -27,7 +27,7 @@ pub fn step(machine: &mut Machine, programs: &mut [impl Program]) -> Result<Vec<
     loop {
         match machine.advance() {
             Next::Resume(pe, reply) => {
-                // Who has left runs no more.
+                // A PE that has left runs no more.
                 if machine.running() == 0 {
                     continue;
                 }

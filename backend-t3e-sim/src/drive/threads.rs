@@ -1,4 +1,4 @@
-//! PEs as threads of one process: a baton that goes from thread to thread.
+//! PEs as threads of one process: a baton passes from thread to thread.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,11 +10,11 @@ use portolan_core::{Error, Result};
 use super::{Link, Welcome, watchdog};
 use crate::machine::{Call, Machine, Next, Refusal, Reply, Time};
 
-/// The links of a machine whose PEs are threads of this process, by PE.
+/// Makes the links of a machine whose PEs are threads of this process, in the order of the PEs.
 ///
-/// Each PE's first call waits until all PEs have made theirs. If `patience` is given, a PE whose
-/// program makes no call for so long of the host's time stops the machine; if it makes none for as
-/// long again, the process ends with a message, because a thread cannot be ended.
+/// Each PE's first call waits until all PEs have made theirs. With `patience`, a PE whose program
+/// makes no call for that long, in the host's time, stops the machine. If it makes none for as long
+/// again, the process ends with a message, because a thread cannot be ended.
 ///
 /// # Errors
 /// [`Exhausted`](portolan_core::ErrorKind::Exhausted) if the watchdog cannot be started.
@@ -38,15 +38,15 @@ pub fn threads(machine: Machine, patience: Option<Duration>) -> Result<Vec<Box<d
     Ok(welcomes.into_iter().map(link).collect())
 }
 
-/// The machine, and where its PEs wait.
+/// The machine, and the seats in which its PEs wait.
 pub(super) struct Baton {
     machine: Mutex<Machine>,
     seats: Vec<Seat>,
-    /// Calls so far: what the watchdog looks at.
+    /// The number of calls so far, for the watchdog.
     pub(super) calls: AtomicU64,
 }
 
-/// Where a PE waits for the end of its call.
+/// The place in which a PE waits for the end of its call.
 #[derive(Default)]
 struct Seat(Mutex<Waiting>);
 
@@ -85,7 +85,7 @@ impl Baton {
     fn run(&self, machine: &mut Machine, me: u32) -> Handed {
         while machine.running() == 0 {
             match machine.advance() {
-                // It has left; somebody else is to run.
+                // This PE has left; another one is to run.
                 Next::Resume(pe, reply) if machine.running() == 0 => {
                     self.seats[pe as usize].give(Ok(reply));
                 }
@@ -102,7 +102,7 @@ impl Baton {
         Handed::Nowhere
     }
 
-    /// Stops the machine and ends all waiting.
+    /// Stops the machine and ends all waits.
     pub(super) fn stop(&self, machine: &mut Machine, why: String, remedy: &str) {
         machine.stop(why, remedy);
         if let Some(refusal) = machine.stopped() {
@@ -117,18 +117,19 @@ impl Baton {
     }
 }
 
-/// Where the baton went.
+/// The place to which the baton went.
 enum Handed {
     /// The caller's own call has ended.
     Back(Reply),
     /// This PE's call has ended.
     On(u32, Reply),
-    /// Other programs run still, or all waiting has ended.
+    /// Other programs are still running, or all waits have ended.
     Nowhere,
 }
 
 impl Seat {
-    /// Before the call is handed over: whoever ends it knows whom to wake.
+    /// Prepares to wait, before the call is handed over, so that the thread that ends the call
+    /// knows which thread to wake.
     fn sit_down(&self) {
         let mut waiting = lock(&self.0);
         waiting.reply = None;
@@ -137,7 +138,7 @@ impl Seat {
 
     fn give(&self, reply: Result<Reply, Refusal>) {
         let mut waiting = lock(&self.0);
-        // A reply that is there already comes first: the call had ended before the machine stopped.
+        // A reply that is already there stays: the call ended before the machine stopped.
         waiting.reply.get_or_insert(reply);
         let thread = waiting.thread.clone();
         drop(waiting);
@@ -156,8 +157,9 @@ impl Seat {
     }
 }
 
-/// Whoever panics with a lock held leaves nothing half done: the machine is changed by one call at
-/// a time, and a panic inside of it is a mistake of ours that the next call meets again.
+/// Ignores poisoning: a panic with the lock held leaves nothing half done. Only one call at a time
+/// changes the machine, and a panic inside it is a bug of the emulator that the next call meets
+/// again.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

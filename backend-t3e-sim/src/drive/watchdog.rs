@@ -1,4 +1,5 @@
-//! The host's watchdog: a PE whose program makes no call holds up the whole machine.
+//! The host's watchdog. It is needed because a PE whose program makes no call holds up the whole
+//! machine.
 
 use std::io::Write;
 use std::sync::atomic::Ordering;
@@ -11,7 +12,7 @@ use portolan_core::{Error, ErrorKind, Result};
 use super::threads::Baton;
 use crate::machine::Machine;
 
-/// Looks after a machine of threads until its last link is dropped.
+/// Watches a machine of threads until its last link is dropped.
 pub(super) fn watch(baton: &Arc<Baton>, patience: Duration) -> Result<()> {
     let baton = Arc::downgrade(baton);
     let dog = thread::Builder::new()
@@ -58,11 +59,11 @@ fn guard(baton: &Weak<Baton>, patience: Duration) {
     }
 }
 
-/// What helps a program that makes no calls.
+/// The remedy for a program that makes no calls.
 pub(super) const REMEDY: &str =
     "call the device in loops that wait, or raise PORTOLAN_T3E_WATCHDOG (0 switches it off)";
 
-/// Who holds up the machine.
+/// The text that names the PEs which hold up the machine.
 pub(super) fn complaint(machine: &Machine, patience: Duration) -> String {
     let runners: Vec<u32> = machine.runners().collect();
     let who: Vec<_> = runners
@@ -81,16 +82,17 @@ pub(super) fn complaint(machine: &Machine, patience: Duration) -> String {
     )
 }
 
-/// The others have been told; the one that makes no call cannot be.
+/// Ends the process: the other PEs have been told, but the one that makes no call cannot be.
 fn give_up(machine: &Machine, patience: Duration) -> ! {
     let words = format!(
         "portolan: t3e-sim: {}; {REMEDY}\n",
         complaint(machine, patience)
     );
-    // The last words of a process that nothing else can end; without a standard error nobody hears.
+    // The last message of a process that nothing else can end. If standard error is closed, it is
+    // lost.
     let _ = std::io::stderr().write_all(words.as_bytes());
     std::process::exit(EXIT_CODE)
 }
 
-/// The exit code of a process that the watchdog has ended: `EX_SOFTWARE`.
+/// The exit code of a process that the watchdog ends: `EX_SOFTWARE`.
 pub(super) const EXIT_CODE: i32 = 70;
