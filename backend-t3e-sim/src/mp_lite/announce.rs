@@ -1,5 +1,5 @@
-//! Extension: messages for which there is no send buffer. The paper has none: its `malloc`
-//! succeeds, and its receives fit into memory.
+//! Extension: messages for which there is no send buffer. The paper has no such messages: its
+//! `malloc` succeeds, and its receives fit into memory.
 //!
 //! ```text
 //! sender                      receiver
@@ -9,9 +9,9 @@
 //!   complete                  complete
 //! ```
 //!
-//! So a message may be longer than all memory of the machine, and a sender without memory for one
-//! message does not keep the next from its receiver. Parts land in a quarter of the pool that
-//! nothing else may use, so a message that was matched gets through.
+//! So a message may be longer than all memory of the machine, and a sender that has no memory for
+//! one message can still send the next. Parts land in a quarter of the pool that nothing else may
+//! use, so a message that has been matched gets through.
 
 use super::header::{Inbound, Outbound};
 use super::lite::{Lite, Mode, Outcome, Stage, Taking, Waiting};
@@ -24,7 +24,8 @@ use super::wire::{Buffer, Wire};
 const PART: u64 = 1 << 20;
 
 impl<B: Buffer> Lite<B> {
-    /// A place in the pool, unless it would take of the quarter that is kept for parts.
+    /// Allocates a place in the pool, unless that would use some of the quarter that is kept for
+    /// parts.
     pub(super) fn allocate_spare(&mut self, len: u64) -> Option<u64> {
         let spare = self.pool.len() - self.pool.len() / 4;
         let fits = self
@@ -35,7 +36,7 @@ impl<B: Buffer> Lite<B> {
         fits.then(|| self.pool.allocate(len)).flatten()
     }
 
-    /// Announces a send; `false` if it must not be.
+    /// Announces a send; `false` if the send must not be announced.
     pub(super) fn announce(&mut self, wire: &mut impl Wire, id: u32) -> bool {
         let Some(send) = self
             .sends
@@ -66,7 +67,7 @@ impl<B: Buffer> Lite<B> {
         true
     }
 
-    /// An announced message has met its receive.
+    /// Begins to receive an announced message that has met its receive.
     pub(super) fn take_announced(
         &mut self,
         wire: &mut impl Wire,
@@ -100,14 +101,14 @@ impl<B: Buffer> Lite<B> {
             at: None,
             done: 0,
         });
-        // The number of the receive that has just been retired is free, and given out again: the
-        // sender hears of its end before it hears of this one.
+        // This gives the number of the receive that has just been retired out again. That is safe,
+        // because the sender hears of the old receive's end before it hears of the new receive.
         let id = self.receives.insert(op);
         self.starved.push_back(id);
         self.feed(wire);
     }
 
-    /// Gives memory to the receives of announced messages that wait for some.
+    /// Gives memory to receives of announced messages that wait for it.
     pub(super) fn feed(&mut self, wire: &mut impl Wire) {
         while let Some(&id) = self.starved.front() {
             let Some((wanted, _)) = self.taking(id) else {
@@ -126,7 +127,8 @@ impl<B: Buffer> Lite<B> {
         }
     }
 
-    /// How many bytes a receive of an announced message wants in all, and how far it has come.
+    /// How many bytes a receive of an announced message wants in all, and the state of its
+    /// transfer.
     fn taking(&mut self, id: u32) -> Option<(u64, &mut Taking)> {
         let op = self.receives.get_mut(id)?;
         let room = op.buffer.len() as u64;
@@ -154,7 +156,7 @@ impl<B: Buffer> Lite<B> {
         self.owe(wire, peer, take);
     }
 
-    /// Tells the sender of an announced message that it is received as far as it will be.
+    /// Tells the sender of an announced message that its receiver wants no more of it.
     pub(super) fn want_no_more(&mut self, wire: &mut impl Wire, peer: u32, message: u32) {
         let take = Outbound::Take {
             message,
@@ -166,7 +168,7 @@ impl<B: Buffer> Lite<B> {
         self.owe(wire, peer, take);
     }
 
-    /// A part of an announced message lies where it was wanted.
+    /// Handles the arrival of a part of an announced message.
     pub(super) fn part_here(&mut self, wire: &mut impl Wire, id: u32, len: u64) {
         let Some((wanted, taking)) = self.taking(id) else {
             debug_assert!(false, "a part for receive {id}, which takes none");
@@ -200,7 +202,8 @@ impl<B: Buffer> Lite<B> {
         }
     }
 
-    /// Puts a part of an announced message where its receiver wants it. There is room in the queue.
+    /// Puts a part of an announced message where its receiver wants it. The caller has checked that
+    /// there is room in the queue.
     pub(super) fn put_part(&mut self, wire: &mut impl Wire, peer: u32, take: Take) {
         let state = self.peer(peer);
         let found = state.log.iter().position(|entry| {

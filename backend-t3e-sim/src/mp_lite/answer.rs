@@ -1,4 +1,4 @@
-//! What receivers say: the `rmsg` queues of a sender.
+//! The answers of receivers: the `rmsg` queues of a sender.
 
 use super::header::{Inbound, Outbound};
 use super::lite::{Lite, Outcome};
@@ -8,9 +8,11 @@ use super::steps::Step;
 use super::wire::{Buffer, Wire};
 
 impl<B: Buffer> Lite<B> {
-    /// Looks at what receiver `peer` has written: preposts stay in the queue, signals are obeyed.
+    /// Reads the headers that receiver `peer` has written. Preposts stay in the queue; signals are
+    /// carried out.
     pub(super) fn hear_receiver(&mut self, wire: &mut impl Wire, peer: u32) {
-        // Read before the queue: what the peer put before it told this is in the queue then.
+        // Read before the queue, so that everything that the peer put before it told this is then
+        // in the queue.
         let told = self.peer(peer).to_smsg.told(wire);
         while let Some(words) = self.peer(peer).rmsg.see(wire) {
             wire.step(Step::Look);
@@ -71,12 +73,13 @@ impl<B: Buffer> Lite<B> {
             None => self.peer(peer).rmsg.delete(wire, position),
         }
         if let Some(header) = header {
-            // After its consequences: what the writer had seen by then has no others.
+            // After the header's own effects: messages that the writer had seen by then have no
+            // further ones.
             self.peer(peer).clear_seen(header.seen());
         }
     }
 
-    /// A message was received from its send buffer: the `recv_done` signal.
+    /// Handles the `recv_done` signal: a message was received from its send buffer.
     fn clear_buffered(&mut self, wire: &mut impl Wire, peer: u32, at: u64) {
         wire.step(Step::Log);
         let log = &mut self.peer(peer).log;

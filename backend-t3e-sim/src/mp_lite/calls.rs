@@ -1,7 +1,8 @@
-//! The calls of MP_Lite as the paper has them: matched on source, tag and exact number of bytes.
+//! The calls of MP_Lite as the paper has them, which match on source, tag and exact number of
+//! bytes.
 //!
-//! The number of bytes takes the place of the context, so a receive matches messages of its own
-//! length only. A source may be unknown; there is no other wildcard, no probe and no cancel.
+//! The number of bytes takes the place of the context, so a receive matches only messages of its
+//! own length. The source may be unknown; there is no other wildcard, no probe and no cancel.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,7 @@ pub trait Waits: Wire {
     /// Waits until memory of this PE may have changed since the protocol last looked.
     ///
     /// # Errors
-    /// When it never will: the machine has stopped, or every PE waits.
+    /// If the memory will never change: the machine has stopped, or every PE waits.
     fn wait(&mut self) -> Result<()>;
 }
 
@@ -26,7 +27,7 @@ pub trait Waits: Wire {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MpId(u64);
 
-/// MP_Lite on a PE, for programs that want nothing else.
+/// MP_Lite on a PE, for programs that need nothing else.
 ///
 /// ```
 /// use portolan_t3e_sim::mp_lite::{Loopback, MpLite};
@@ -44,12 +45,12 @@ pub struct MpLite<W> {
     wire: W,
     lite: Lite<Vec<u8>>,
     last: u64,
-    /// Operations that are over and have not been waited for.
+    /// Operations that are over but have not been waited for.
     over: BTreeMap<u64, Done<Vec<u8>>>,
 }
 
 impl<W: Waits> MpLite<W> {
-    /// MP_Lite over a wire that says where its queues and buffers lie.
+    /// Makes MP_Lite over a wire that says where its queues and buffers lie.
     pub fn new(wire: W) -> Self
     where
         W: Placed,
@@ -72,9 +73,9 @@ impl<W: Waits> MpLite<W> {
         self.start_send(dest, tag, data, Mode::Standard)
     }
 
-    /// As [`mp_asend`](Self::mp_asend), but the data stays here until its receiver pulls it: the
-    /// simpler module that the paper rejects, in which the destination does all transfers. For the
-    /// comparison.
+    /// As [`mp_asend`](Self::mp_asend), but the data stays here until its receiver pulls it. This
+    /// is the simpler module that the paper rejects, in which the destination does all transfers.
+    /// It exists for the comparison.
     ///
     /// # Errors
     /// As [`mp_asend`](Self::mp_asend).
@@ -100,12 +101,12 @@ impl<W: Waits> MpLite<W> {
         Ok(MpId(self.last))
     }
 
-    /// `MP_Wait`: waits for an operation. Returns the source and the data of a receive; of a send,
-    /// this PE and the data that was sent.
+    /// `MP_Wait`: waits for an operation. For a receive, returns the source and the data; for a
+    /// send, this PE and the data that was sent.
     ///
     /// # Errors
-    /// [`InvalidRequest`](ErrorKind::InvalidRequest) if it was waited for already, and those of the
-    /// machine.
+    /// [`InvalidRequest`](ErrorKind::InvalidRequest) if the operation has already been waited for,
+    /// and the errors of the machine.
     pub fn mp_wait(&mut self, id: MpId) -> Result<(u32, Vec<u8>)> {
         if id.0 == 0 || id.0 > self.last {
             return Err(stale(id));
@@ -152,14 +153,14 @@ impl<W: Waits> MpLite<W> {
         Ok(source)
     }
 
-    /// Whether receives are preposted. They are, unless somebody wants to see what that is good
-    /// for.
+    /// Sets whether receives are preposted. They are by default; switching that off shows what it
+    /// gains.
     pub fn prepost(&mut self, prepost: bool) {
         self.lite.preposts_receives(prepost);
     }
 
-    /// Waits until a message has arrived that a receive would match, without receiving it: for a
-    /// measurement of messages that come before their receive.
+    /// Waits until a message has arrived that a receive would match, without receiving it.
+    /// Measurements of messages that come before their receive need this.
     ///
     /// # Errors
     /// As [`mp_wait`](Self::mp_wait).
@@ -178,15 +179,15 @@ impl<W: Waits> MpLite<W> {
         }
     }
 
-    /// Hears what has come and moves on what waits, without waiting.
+    /// Handles what has arrived and moves waiting operations on, without waiting.
     pub fn progress(&mut self) {
         self.lite.progress(&mut self.wire);
     }
 
-    /// Waits until all that this PE has to say has left.
+    /// Waits until everything that this PE has to send has left.
     ///
     /// # Errors
-    /// Those of the machine.
+    /// The errors of the machine.
     pub fn settle(&mut self) -> Result<()> {
         self.lite.progress(&mut self.wire);
         while !self.lite.is_settled() {
@@ -202,7 +203,7 @@ impl<W: Waits> MpLite<W> {
         self.lite.stats()
     }
 
-    /// The machine below.
+    /// The wire to the machine below.
     pub fn wire(&mut self) -> &mut W {
         &mut self.wire
     }
@@ -234,9 +235,10 @@ impl<W: Waits> MpLite<W> {
     }
 }
 
-/// A wire that says where the protocol's memory is.
+/// A wire that knows where the protocol's memory is.
 pub trait Placed: Wire {
-    /// The protocol on this PE, in its initial state. To be called once, before any PE sends.
+    /// Makes the protocol on this PE, in its initial state. Must be called once, before any PE
+    /// sends.
     fn lite<B: super::wire::Buffer>(&self) -> Lite<B>;
 }
 

@@ -1,16 +1,17 @@
-//! Extension: taking operations back.
+//! Extension: cancelling operations.
 //!
 //! A receive that is not preposted, or a send that has not left, is taken back at once. A preposted
-//! receive may be in its sender's hands: the sender is asked, and either takes the prepost out and
-//! says so, or has put a message into it, whose `send_done` signal is under way. From the asking on
-//! the receive matches no other message here, so either way it is over once.
+//! receive may already be in use by its sender. So the sender is asked: either it takes the prepost
+//! out and says so, or it has put a message into the receive, and the `send_done` signal is under
+//! way. From the request on, the receive matches no other message here, so it ends exactly once in
+//! either case.
 
 use super::header::Outbound;
 use super::lite::{Lite, Outcome, Stage};
 use super::wire::{Buffer, Wire};
 
 impl<B: Buffer> Lite<B> {
-    /// Asks for a receive to be taken back. It ends as cancelled, or with its message.
+    /// Asks for a receive to be taken back. The receive ends as cancelled, or with its message.
     pub fn cancel_receive(&mut self, wire: &mut impl Wire, id: u32) {
         let Some(op) = self.receives.get_mut(id) else {
             return;
@@ -30,7 +31,7 @@ impl<B: Buffer> Lite<B> {
         }
     }
 
-    /// A receive is not at its sender any more, and got nothing.
+    /// Ends a receive that is no longer at its sender and got no message.
     pub(super) fn taken_back(&mut self, wire: &mut impl Wire, id: u32) {
         if let Some(op) = self.receives.remove(id) {
             self.retire(wire, id, &op);
@@ -39,7 +40,8 @@ impl<B: Buffer> Lite<B> {
         }
     }
 
-    /// Takes a send back that has not left. What has left stays: its receiver may have seen it.
+    /// Takes back a send that has not left. One that has left stays, because its receiver may have
+    /// seen it.
     pub fn cancel_send(&mut self, wire: &mut impl Wire, id: u32) {
         let Some(peer) = self.sends.get(id).map(|send| send.peer) else {
             return;

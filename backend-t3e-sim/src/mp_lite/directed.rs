@@ -1,4 +1,4 @@
-//! One situation after the other, in a memory in which everything arrives at once.
+//! Tests of single situations, in a memory in which everything arrives at once.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -8,7 +8,7 @@ use super::model::Oracle;
 use super::stats::Stats;
 use super::world::{Act, World};
 
-/// Whatever is on its way is there when somebody looks.
+/// Every word that is on its way has arrived when a PE loads it.
 struct Prompt;
 
 impl Oracle for Prompt {
@@ -17,8 +17,8 @@ impl Oracle for Prompt {
     }
 }
 
-/// Runs steps of two PEs in this order, each followed by a round of waiting of both, lets
-/// everything end, and returns what both have counted.
+/// Runs the given steps of two PEs in order, each followed by a round of waiting of both PEs. Then
+/// lets everything come to its end, and returns the counts of both.
 fn run(steps: &[(usize, Act)]) -> Stats {
     let program = |pe| {
         let mine = steps.iter().filter(move |(of, _)| *of == pe);
@@ -137,7 +137,7 @@ fn a_full_queue_holds_its_sender_up_and_loses_nothing() {
 
 #[test]
 fn messages_without_a_buffer_are_announced() {
-    // The pool of 512 bytes has places for six messages that nobody receives.
+    // The pool of 512 bytes has room for six messages that no receive takes.
     let mut steps: Vec<_> = (0..8).map(|tag| send(tag, 40)).collect();
     steps.extend((0..8).rev().map(|tag| receive(tag, 40)));
     let stats = run(&steps);

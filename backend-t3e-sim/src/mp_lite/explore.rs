@@ -1,8 +1,9 @@
-//! The gap, proven: all interleavings of one send and one receive, and many of several.
+//! The proof that the gap is closed: all interleavings of one send and one receive, and many
+//! interleavings of several.
 //!
 //! In every interleaving each message is delivered once, unharmed, to the receive that MPI's order
-//! gives it, and nothing is left in any queue, log or buffer. That the exploration can fail is
-//! shown by breaking one rule at a time.
+//! gives it, and nothing is left in any queue, log or buffer. Tests that break one rule at a time
+//! show that the exploration can fail.
 //!
 //! `PORTOLAN_TEST_INTERLEAVINGS` says how many random interleavings to run; the default takes
 //! seconds.
@@ -20,10 +21,10 @@ use super::model::{Oracle, Rule};
 use super::stats::Stats;
 use super::world::{Act, World};
 
-/// Follows a path of choices, and takes the first option beyond its end.
+/// Follows a path of choices. Beyond the end of the path it takes the first option.
 #[derive(Default)]
 struct Path {
-    /// The choices: which, of how many.
+    /// The choices: the option taken, and the number of options.
     taken: Vec<(usize, usize)>,
     at: usize,
 }
@@ -41,7 +42,7 @@ impl Oracle for Path {
 }
 
 impl Path {
-    /// Turns to the next path; `false` if there is none.
+    /// Moves to the next path; `false` if there is none.
     fn turn(&mut self) -> bool {
         self.at = 0;
         while let Some((choice, of)) = self.taken.pop() {
@@ -54,7 +55,7 @@ impl Path {
     }
 }
 
-/// A number for a state: two different ones have the same with a probability that does not matter.
+/// A hash of a state. The probability that two different states have the same hash is negligible.
 fn digest(world: &World) -> u128 {
     let half = |salt: u64| {
         let mut hasher = DefaultHasher::new();
@@ -65,9 +66,9 @@ fn digest(world: &World) -> u128 {
     half(1) << 64 | half(2)
 }
 
-/// Explores every interleaving of the programs and of every word of every put, words that arrive
-/// within a call included. Returns how many different states there are, and in how many of them the
-/// programs are over: from those on everything is let come to its end, and checked.
+/// Explores every interleaving of the programs and of every word of every put, including words that
+/// arrive within a call. Returns how many different states there are, and in how many of them the
+/// programs are over. From each of the latter, everything is let come to its end, and checked.
 fn explore(programs: &[Vec<Act>], broken: Option<Rule>) -> Result<(usize, usize), String> {
     let path = Rc::new(RefCell::new(Path::default()));
     let start = World::new(programs, path.clone(), broken);
@@ -83,7 +84,7 @@ fn explore(programs: &[Vec<Act>], broken: Option<Rule>) -> Result<(usize, usize)
             *path.borrow_mut() = Path::default();
             loop {
                 let mut next = world.clone();
-                // Debug assertions of the protocol are findings, too.
+                // A failed debug assertion of the protocol is a finding, too.
                 catch_unwind(AssertUnwindSafe(|| next.step(option))).map_err(message)?;
                 if seen.insert(digest(&next)) {
                     open.push(next);
@@ -123,7 +124,8 @@ fn recv(from: Option<u32>, tag: Option<u32>, room: usize) -> Act {
     Act::Recv { from, tag, room }
 }
 
-/// Lengths: nothing, in the header, and through a buffer or straight into the receive.
+/// Lengths: no bytes, a message in its header, and one through a buffer or straight into the
+/// receive.
 const LENGTHS: [usize; 4] = [0, 5, 8, 20];
 
 #[test]
@@ -131,7 +133,7 @@ fn every_interleaving_of_one_send_and_one_receive() {
     let (mut states, mut ends) = (0, 0);
     for len in LENGTHS {
         for mode in [Mode::Standard, Mode::Synchronous] {
-            // Too short, of the same class, and longer than the message.
+            // Receives that are too short, of the same class as the message, and longer than it.
             for room in [4, 8, 20, 40] {
                 for (from, tag) in [(Some(0), Some(7)), (Some(0), None), (None, Some(7))] {
                     let programs = [vec![send(7, len, mode)], vec![recv(from, tag, room)]];
@@ -213,7 +215,7 @@ fn programs(random: &mut Random) -> Vec<Vec<Act>> {
     let pes = 2 + random.below(2) as u32;
     (0..pes)
         .map(|_| {
-            // Now and then so many that queues and pool are full.
+            // Now and then so many operations that queues and pool are full.
             let acts = match random.below(4) {
                 0 => 10 + random.below(16),
                 _ => 2 + random.below(7),
@@ -284,13 +286,13 @@ fn random_interleavings_of_several() {
             Err(what) => panic!("{what}"),
         }
     }
-    // Every way that a message can go was gone.
+    // Messages have taken every way there is.
     let names = Stats::default().by_name().into_iter().map(|(name, _)| name);
     let never: Vec<_> = names.filter(|name| !all.contains(name)).collect();
     assert_eq!(never, ["lite_ready_unposted"], "never happened");
 }
 
-/// Whether random interleavings find that a rule is broken.
+/// Whether random interleavings find the violation when a rule is broken.
 fn is_found(rule: Rule) -> bool {
     (0..20_000).any(|seed| sample(seed, Some(rule)).is_err())
 }

@@ -4,7 +4,7 @@ use super::lite::{Lite, Outcome, Stage};
 use super::wire::{Buffer, Wire};
 
 impl<B: Buffer> Lite<B> {
-    /// Ends a receive that waits here only, because `peer` has failed.
+    /// Ends a receive that waits on this PE only, because `peer` has failed.
     pub fn fail_receive(&mut self, wire: &mut impl Wire, id: u32, peer: u32) {
         if let Some(op) = self.receives.remove(id) {
             self.retire(wire, id, &op);
@@ -12,9 +12,9 @@ impl<B: Buffer> Lite<B> {
         }
     }
 
-    /// Ends what cannot end well without `peer`: sends to it that wait, receives from it, and the
-    /// receives from an unknown source that `doomed` names by their context. What it has sent stays
-    /// to be received.
+    /// Ends the operations that cannot succeed without `peer`: sends to it that wait, receives from
+    /// it, and receives from an unknown source in the contexts for which `doomed` returns `true`.
+    /// Messages that it has sent can still be received.
     pub fn fail_peer(
         &mut self,
         wire: &mut impl Wire,
@@ -68,9 +68,9 @@ impl<B: Buffer> Lite<B> {
         }
     }
 
-    /// Ends what waits in the contexts that `doomed` names, whomever it waits for, because `peer`
-    /// has failed: sends that have not been received, and receives. One that is preposted is taken
-    /// back first, so it may end with its message all the same.
+    /// Ends, because `peer` has failed, all operations in the contexts for which `doomed` returns
+    /// `true`, whichever PE they wait for: sends that have not been received, and receives. A
+    /// preposted receive is taken back first, so it may still end with its message.
     pub fn fail_contexts(&mut self, wire: &mut impl Wire, peer: u32, doomed: impl Fn(u32) -> bool) {
         let sends = self.sends.iter();
         let sends: Vec<(u32, u32)> = sends

@@ -1,7 +1,8 @@
-//! What MP_Lite takes on the emulated machine, in virtual time: the curves of `docs/t3e.md`.
+//! The times of MP_Lite on the emulated machine, in virtual time: the curves of `docs/t3e.md`.
 //!
-//! The measuring loop is NetPIPE's: a message goes to and fro between two neighbours, and half of a
-//! round trip is its time. Nothing here knows a published figure; the tests compare.
+//! The measuring loop is NetPIPE's: a message goes back and forth between two neighbours, and half
+//! of a round trip is its time. Nothing here knows a published figure; the tests compare with
+//! those.
 
 use std::thread;
 
@@ -17,21 +18,21 @@ use crate::open::in_process;
 /// How a message travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Its receive is preposted when it is sent: NetPIPE with its option for that.
+    /// The receive is preposted before the message is sent: NetPIPE with its option for that.
     Preposted,
-    /// Its receive comes after it: it goes through a buffer at its source.
+    /// The receive comes after the message, which therefore goes through a buffer at its source.
     Buffered,
-    /// By the simpler module that the paper rejects: nothing is preposted, and the destination does
-    /// all transfers.
+    /// The message goes by the simpler module that the paper rejects: nothing is preposted, and the
+    /// destination does all transfers.
     ByDestination,
 }
 
-/// Round trips before those that are measured, and those.
+/// The number of round trips before the measured ones, and the number of measured ones.
 const WARM: u32 = 2;
 const MEASURED: u32 = 4;
 
 /// Time of a message of `bytes` bytes between two neighbours of the machine that `config`
-/// describes, with MP_Lite's own steps costing `steps`.
+/// describes, if MP_Lite's own steps cost `steps`.
 ///
 /// ```
 /// use portolan_t3e_sim::Config;
@@ -45,7 +46,7 @@ const MEASURED: u32 = 4;
 /// ```
 ///
 /// # Errors
-/// Those of the machine.
+/// The errors of the machine.
 pub fn time_of(bytes: usize, way: Way, config: &Config, steps: StepCosts) -> Result<Time> {
     let pool = 4 * bytes.max(1 << 10);
     let config = Config {
@@ -74,7 +75,7 @@ pub fn time_of(bytes: usize, way: Way, config: &Config, steps: StepCosts) -> Res
     first.unwrap_or_else(|| Err(Error::new(ErrorKind::Internal, "a PE's thread panicked")))
 }
 
-/// Half of a round trip, on average.
+/// Measures half of a round trip, on average.
 fn measure(pe: &mut MpLite<OnShmem>, bytes: usize, way: Way) -> Result<Time> {
     let me = pe.wire().shmem().my_pe();
     let mut next = prepare(pe, bytes, way)?;
@@ -96,7 +97,7 @@ fn measure(pe: &mut MpLite<OnShmem>, bytes: usize, way: Way) -> Result<Time> {
         }
     }
     let elapsed = pe.wire().clock().since(start);
-    // The receive that was prepared last gets a message, too: nothing is left behind.
+    // The receive that was prepared last gets a message, too, so that nothing is left behind.
     send(pe, bytes, way)?;
     receive(pe, next, bytes, way)?;
     Ok(elapsed.scaled(0.5 / f64::from(MEASURED)))
@@ -129,7 +130,7 @@ fn receive(pe: &mut MpLite<OnShmem>, prepared: Option<MpId>, bytes: usize, way: 
         None => {
             debug_assert_eq!(way, Way::Buffered);
             let peer = 1 - pe.wire().shmem().my_pe();
-            // The message is here before its receive is posted.
+            // Wait, so that the message is here before its receive is posted.
             pe.await_message(peer, 0, bytes)?;
             pe.mp_arecv(Some(peer), 0, bytes)?
         }

@@ -1,5 +1,5 @@
-//! The 24-byte headers that travel through the queues: three words, the last of which is never 0
-//! and becomes visible last, so a reader that sees it sees the others.
+//! The 24-byte headers that travel through the queues: three words. The last word is never 0 and
+//! becomes visible last, so a reader that sees it also sees the others.
 //!
 //! | to the receiver (`smsg`) | word 0 | word 1 | word 2 |
 //! | --- | --- | --- | --- |
@@ -19,7 +19,7 @@
 //! | [`Take`](Outbound::Take) | landing place, message | room, receive | kind, seen |
 //! | [`Cancel`](Outbound::Cancel) | receive | | kind, seen |
 
-/// A header as it lies in memory.
+/// The words of a header in memory.
 pub(super) type Words = [u64; 3];
 
 /// Bytes of a header.
@@ -28,13 +28,13 @@ pub const HEADER: u64 = 24;
 /// Most bytes that travel in a header.
 pub const IN_HEADER: usize = 8;
 
-/// Longest message: its length has 48 bits.
+/// Longest message: a length has 48 bits.
 pub const LONGEST: u64 = (1 << 48) - 1;
 
 /// Context and tag of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Label {
-    /// Context; in the seed's calls the number of bytes.
+    /// Context; in the seed's calls, the number of bytes.
     pub context: u32,
     /// Tag.
     pub tag: u32,
@@ -52,14 +52,14 @@ pub struct Form {
 /// A header in `smsg`: from a sender to its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Inbound {
-    /// A message of at most 8 bytes, data and all.
+    /// A message of at most 8 bytes, with its data.
     Small {
         label: Label,
         form: Form,
         data: u64,
         len: u8,
     },
-    /// A message that waits in a buffer of its sender's.
+    /// A message that waits in a buffer of its sender.
     Buffered {
         label: Label,
         form: Form,
@@ -73,7 +73,7 @@ pub(super) enum Inbound {
         form: Form,
         len: u64,
     },
-    /// The same, of at most 8 bytes, data and all.
+    /// The same for a message of at most 8 bytes, with its data.
     SmallDone {
         receive: u32,
         tag: u32,
@@ -81,17 +81,17 @@ pub(super) enum Inbound {
         data: u64,
         len: u8,
     },
-    /// A message for which its sender has no buffer: it is taken in parts (extension).
+    /// A message for which its sender has no buffer; the receiver takes it in parts (extension).
     Announced {
         label: Label,
         form: Form,
         message: u32,
         len: u64,
     },
-    /// A part of an announced message lies where its receiver wanted it; no bytes: there is no such
-    /// message any more.
+    /// A part of an announced message lies where its receiver wanted it. With no bytes: the message
+    /// no longer exists.
     Part { receive: u32, len: u64 },
-    /// A packet of the device's: its active messages and the like.
+    /// One of the device's own packets: active messages and the like.
     Packet { at: u64, len: u64 },
     /// A preposted receive was taken back before anything was put into it.
     Cancelled { receive: u32 },
@@ -99,8 +99,9 @@ pub(super) enum Inbound {
 
 /// A header in `rmsg`: from a receiver to a sender.
 ///
-/// `seen` is how many headers of this sender the receiver had seen when it wrote this, modulo 2^16:
-/// the sender knows by it which of its small messages can no longer match a later prepost.
+/// `seen` is the number of this sender's headers, modulo 2^16, that the receiver had seen when it
+/// wrote this one. From it the sender knows which of its small messages can no longer match a later
+/// prepost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Outbound {
     /// A receive that waits. `tag` is `None` for any tag.
@@ -112,16 +113,16 @@ pub(super) enum Outbound {
         receive: u32,
         seen: u16,
     },
-    /// The message in the send buffer `at` (0: it came in its header) was received. In the gap
-    /// `receive` names the prepost that is to be taken out.
+    /// The message in the send buffer `at` was received (0: the message came in its header). In the
+    /// gap, `receive` names the prepost that is to be taken out.
     RecvDone {
         at: u64,
         len: u64,
         gap: Option<u32>,
         seen: u16,
     },
-    /// As much of an announced message as there is room for is to be put here; no room: no more of
-    /// it is wanted.
+    /// The sender is to put as much of an announced message here as there is room for. With no
+    /// room: the receiver wants no more of it.
     Take {
         message: u32,
         at: u64,
@@ -129,12 +130,12 @@ pub(super) enum Outbound {
         receive: u32,
         seen: u16,
     },
-    /// The receive is to be taken back.
+    /// The receiver wants the receive taken back.
     Cancel { receive: u32, seen: u16 },
 }
 
 impl Inbound {
-    /// Context and tag, if this is a message that may wait for its receive.
+    /// Context and tag, if the header is a message that may wait for its receive.
     pub(super) fn label(&self) -> Option<Label> {
         match *self {
             Self::Small { label, .. }
@@ -146,7 +147,7 @@ impl Inbound {
 }
 
 impl Outbound {
-    /// How many headers the writer had seen.
+    /// The number of headers that the writer had seen.
     #[must_use]
     pub(super) fn seen(&self) -> u16 {
         match *self {
@@ -157,7 +158,7 @@ impl Outbound {
         }
     }
 
-    /// The same header, by a writer that has seen this many.
+    /// The same header, written by a receiver that has seen `seen` headers.
     #[must_use]
     pub(super) fn at_seen(mut self, now: u16) -> Self {
         match &mut self {

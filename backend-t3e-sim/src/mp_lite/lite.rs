@@ -1,4 +1,4 @@
-//! The state of the protocol on one PE, and what its two faces share.
+//! The state of the protocol on one PE, and the parts that sending and receiving share.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -12,27 +12,27 @@ use super::slab::Slab;
 use super::stats::Stats;
 use super::wire::{Arrival, Buffer, Wire};
 
-/// When a send is complete (extension: the seed has the first only).
+/// The mode of a send, which decides when it is complete (extension: the seed has only the first).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// When its buffer may be used again.
+    /// The send is complete when its buffer may be used again.
     Standard,
-    /// When it is received. Its data is not copied: it stays where it is until the receiver pulls
-    /// it.
+    /// The send is complete when its message is received. The data is not copied: it stays where it
+    /// is until the receiver pulls it.
     Synchronous,
-    /// As standard; the program says that the receive is posted.
+    /// As standard; the program promises that the receive is posted.
     Ready,
-    /// As standard, but the message leaves at once or waits here, where it can be taken back: it is
-    /// not announced.
+    /// As standard, but the message is never announced: it leaves at once, or waits here, where it
+    /// can be taken back.
     Immediate,
 }
 
-/// What became of an operation.
+/// The outcome of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// A send is complete.
     Sent,
-    /// A receive is complete. What did not fit into its buffer is lost.
+    /// A receive is complete. Bytes that did not fit into its buffer are lost.
     Received(Arrival),
     /// The operation was cancelled before it matched.
     Cancelled,
@@ -43,9 +43,9 @@ pub enum Outcome {
 /// An operation that is over.
 #[derive(Clone, Debug)]
 pub struct Done<B> {
-    /// What its maker called it.
+    /// The token given by the caller.
     pub token: u64,
-    /// What became of it.
+    /// The outcome of the operation.
     pub outcome: Outcome,
     /// Its buffer.
     pub buffer: B,
@@ -54,17 +54,17 @@ pub struct Done<B> {
 /// A message to send.
 #[derive(Clone, Debug)]
 pub struct Outgoing<B> {
-    /// Who gets it.
+    /// The PE that receives it.
     pub peer: u32,
     /// Context and tag.
     pub label: Label,
-    /// How its data is to be read.
+    /// How the data is to be read.
     pub form: Form,
     /// When the send is complete.
     pub mode: Mode,
     /// The data.
     pub buffer: B,
-    /// What the maker calls the operation.
+    /// A token by which the caller recognises the operation.
     pub token: u64,
 }
 
@@ -75,29 +75,29 @@ pub(super) struct RecvOp<B> {
     pub(super) pattern: Pattern,
     pub(super) buffer: B,
     pub(super) stage: Stage,
-    /// It is being taken back because this peer has failed (extension).
+    /// The receive is being taken back because this peer has failed (extension).
     pub(super) doomed: Option<u32>,
-    /// Its place among the posted receives; none once it is matched or being taken back.
+    /// Its place among the posted receives; `None` once it is matched or being taken back.
     pub(super) posted: Option<PostedId>,
 }
 
-/// Where a receive waits.
+/// The place in which a receive waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Stage {
-    /// Here only: its message will come through a send buffer, or in its header.
+    /// On this PE only: its message will come through a send buffer, or in its header.
     Apart { age: u64 },
-    /// At its source, too, which may put the message straight to this place.
+    /// At its source, too, which may put the message straight into this place.
     Preposted { peer: u32, at: u64 },
-    /// Nowhere: it has its message, which is taken in parts (extension).
+    /// Nowhere: it has met its message, and takes it in parts (extension).
     Taking(Taking),
 }
 
-/// An announced message on its way.
+/// An announced message whose parts are under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Taking {
     pub(super) arrival: Arrival,
     pub(super) message: u32,
-    /// Where parts land; none while there is no memory for it.
+    /// The place in which parts land; `None` while there is no memory for it.
     pub(super) at: Option<u64>,
     pub(super) done: u64,
 }
@@ -109,7 +109,7 @@ pub(super) struct Waiting {
     pub(super) header: Inbound,
 }
 
-/// A packet of the device's that has arrived.
+/// One of the device's own packets that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Packet {
     pub(super) peer: u32,
@@ -117,27 +117,27 @@ pub(super) struct Packet {
     pub(super) len: u64,
 }
 
-/// MP_Lite on one PE: a pure state machine. Every call is handed the [`Wire`] that it works on;
+/// MP_Lite on one PE, as a pure state machine. Every call is given the [`Wire`] that it works on;
 /// nothing here blocks, sleeps or knows the time.
 ///
-/// A message is named by the PE that sent it, a context and a tag, as [`Envelope`]s and
-/// [`Pattern`]s of the core are; the field `source` of those is a PE here.
+/// The PE that sent it, a context and a tag identify a message, as in [`Envelope`]s and
+/// [`Pattern`]s of the core; the field `source` of those is a PE here.
 #[derive(Clone, Debug)]
 pub struct Lite<B> {
     pub(super) me: u32,
     pub(super) size: u32,
     pub(super) places: Places,
     pub(super) pool: Pool,
-    /// Most bytes of send buffers for messages that wait for their receive.
+    /// Most bytes of send buffers that messages waiting for their receive may take.
     pub(super) buffered_max: u64,
     pub(super) buffered_now: u64,
     /// Whether receives are preposted at all.
     pub(super) preposting: bool,
-    /// The PEs that this one has to do with.
+    /// The peers with which this PE has communicated.
     pub(super) peers: BTreeMap<u32, Peer>,
     pub(super) sends: Slab<Outgoing<B>>,
     pub(super) receives: Slab<RecvOp<B>>,
-    /// The queues are boxed: a `Lite` is moved around, on the small stacks of PEs.
+    /// The queues are boxed, because a `Lite` is moved around on the small stacks of PEs.
     pub(super) posted: Box<PostedQueue<u32>>,
     /// Receives that are not preposted, by age.
     pub(super) apart: BTreeMap<u64, u32>,
@@ -146,24 +146,25 @@ pub struct Lite<B> {
     pub(super) spilled: Box<UnexpectedQueue<Waiting>>,
     /// Messages that a matched probe has taken (extension).
     pub(super) taken: Slab<Waiting>,
-    /// Packets of the device's (extension).
+    /// The device's own packets that have arrived (extension).
     pub(super) packets: VecDeque<Packet>,
     /// Receives of announced messages that wait for memory (extension).
     pub(super) starved: VecDeque<u32>,
-    /// Peers to which something waits to leave.
+    /// Peers to which something waits to be sent.
     pub(super) busy: BTreeSet<u32>,
     pub(super) done: VecDeque<Done<B>>,
     pub(super) stats: Stats,
     pub(super) news: Vec<u32>,
-    /// The rules that a test has switched off, to see that it notices.
+    /// The rule that a test has switched off, to see whether the exploration notices.
     #[cfg(test)]
     pub(super) broken: Option<super::model::Rule>,
 }
 
 impl<B: Buffer> Lite<B> {
-    /// The protocol on PE `me` of `size`, with queues at `places` and buffers in `pool`, of which
-    /// messages that wait for their receive take at most `buffered_max` bytes. Places and pool are
-    /// in symmetric memory that is zeroed and apart; places and `size` are the same on every PE.
+    /// Makes the protocol on PE `me` of `size`, with queues at `places` and buffers in `pool`.
+    /// Messages that wait for their receive take at most `buffered_max` bytes of the pool. Places
+    /// and pool lie in zeroed symmetric memory and do not overlap; `places` and `size` are the same
+    /// on every PE.
     #[must_use]
     pub fn new(me: u32, size: u32, places: Places, pool: Pool, buffered_max: u64) -> Self {
         Self {
@@ -193,8 +194,8 @@ impl<B: Buffer> Lite<B> {
         }
     }
 
-    /// What a round of `MP_Wait` does: hears what peers have written, and moves on what waits to
-    /// leave, through a send buffer if no receive is preposted for it.
+    /// One round of `MP_Wait`: handles the headers that peers have written, and moves on the sends
+    /// that wait; a send goes through a send buffer if no receive is preposted for it.
     pub fn progress(&mut self, wire: &mut impl Wire) {
         let mut news = std::mem::take(&mut self.news);
         wire.news(&mut news);
@@ -207,28 +208,28 @@ impl<B: Buffer> Lite<B> {
         for peer in busy {
             self.settle(wire, peer);
             self.launch(wire, peer, true);
-            // What kept the peer from being told may have left.
+            // The headers that kept this PE from telling the peer may have left.
             self.tell(wire, peer);
         }
     }
 
-    /// Looks at both queues of a peer.
+    /// Reads both queues of a peer.
     pub(super) fn hear(&mut self, wire: &mut impl Wire, peer: u32) {
         self.hear_receiver(wire, peer);
         self.hear_sender(wire, peer);
     }
 
-    /// An operation that is over, if there is one that has not been fetched yet.
+    /// Fetches an operation that is over, if there is one.
     pub fn next_done(&mut self) -> Option<Done<B>> {
         self.done.pop_front()
     }
 
-    /// Sets whether receives are preposted at all: they are, but for comparisons.
+    /// Sets whether receives are preposted at all. They are by default; comparisons switch it off.
     pub fn preposts_receives(&mut self, prepost: bool) {
         self.preposting = prepost;
     }
 
-    /// Sets how many bytes of send buffers messages that wait for their receive may take.
+    /// Sets the most bytes of send buffers that messages waiting for their receive may take.
     pub fn limit_buffers(&mut self, bytes: u64) {
         self.buffered_max = bytes;
     }
@@ -239,7 +240,7 @@ impl<B: Buffer> Lite<B> {
         self.posted.peek_arrival(&envelope(peer, label)).is_some()
     }
 
-    /// What waits here, for people: a line each, of the first few.
+    /// Describes for people the operations that wait here: a line each, for the first few.
     #[must_use]
     pub fn describe(&self) -> Vec<String> {
         let any = |part: Option<u32>| part.map_or("any".to_owned(), |n| n.to_string());
@@ -260,7 +261,7 @@ impl<B: Buffer> Lite<B> {
         lines
     }
 
-    /// Whether an operation is over that has not been fetched yet.
+    /// Whether there is an operation that is over and has not been fetched.
     #[must_use]
     pub fn has_done(&self) -> bool {
         !self.done.is_empty()
@@ -285,17 +286,17 @@ impl<B: Buffer> Lite<B> {
         self.pool.used()
     }
 
-    /// Memory that peers can reach, for who builds on this; freed by [`release`](Self::release).
+    /// Reserves memory that peers can reach, for layers above; freed by [`release`](Self::release).
     pub fn reserve(&mut self, len: u64) -> Option<u64> {
         self.pool.allocate(len)
     }
 
-    /// Frees a place that [`reserve`](Self::reserve) gave; `false` if it is none.
+    /// Frees a place from [`reserve`](Self::reserve); `false` if it is not one.
     pub fn release(&mut self, at: u64) -> bool {
         self.pool.free(at)
     }
 
-    /// Whether everything that this PE has to say has left.
+    /// Whether everything that this PE has to send has left.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.busy.is_empty()
@@ -317,10 +318,10 @@ impl<B: Buffer> Lite<B> {
         });
     }
 
-    /// Tells a peer something about its messages, behind what it is to be told already.
+    /// Queues a header for a peer, behind those that already wait, and sends what can leave.
     pub(super) fn owe(&mut self, wire: &mut impl Wire, peer: u32, header: Outbound) {
         let state = self.peer(peer);
-        // What was seen when this was decided, not when there is room to say it.
+        // The header carries what was seen when it was decided on, not when there is room for it.
         let seen = state.smsg.next as u16;
         state.owed.push_back(header.at_seen(seen));
         self.busy.insert(peer);
@@ -328,7 +329,7 @@ impl<B: Buffer> Lite<B> {
         self.tell(wire, peer);
     }
 
-    /// Writes what a peer is to be told, as far as there is room in its queues.
+    /// Writes the headers that wait for a peer, as far as there is room in its queues.
     pub(super) fn settle(&mut self, wire: &mut impl Wire, peer: u32) {
         let state = self.peer(peer);
         while let Some(header) = state.owed.front()
@@ -355,7 +356,7 @@ impl<B: Buffer> Lite<B> {
         }
     }
 
-    /// Tells a peer how much of its queues here has been deleted, if it is time to.
+    /// Tells a peer how many headers of its queues here have been deleted, if that is due.
     pub(super) fn tell(&mut self, wire: &mut impl Wire, peer: u32) {
         let (me, places) = (self.me, self.places);
         let state = self.peer(peer);
@@ -363,8 +364,8 @@ impl<B: Buffer> Lite<B> {
             let told = u64::from(state.rmsg.tell());
             wire.put(peer, places.rmsg_told(me), &[told]);
         }
-        // The peer takes this as leave to forget small messages, so whatever it has to take out of
-        // its queue because of them must be there before.
+        // The peer takes this as permission to forget small messages. So every header that makes it
+        // take out a prepost because of them must have left before.
         if state.smsg.is_due() && state.owed.is_empty() {
             let told = u64::from(state.smsg.tell());
             wire.fence();
@@ -373,7 +374,7 @@ impl<B: Buffer> Lite<B> {
     }
 }
 
-/// What `make` makes, on the heap; in a frame of its own.
+/// Puts the result of `make` on the heap, in a stack frame of its own.
 #[inline(never)]
 fn boxed<T>(make: impl FnOnce() -> T) -> Box<T> {
     Box::new(make())

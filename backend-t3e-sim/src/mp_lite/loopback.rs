@@ -1,4 +1,4 @@
-//! The smallest wire: one PE that has memory and nobody else. For examples and tests.
+//! The smallest wire: one PE with memory and no peers, for examples and tests.
 
 use portolan_core::{Error, ErrorKind, Result};
 

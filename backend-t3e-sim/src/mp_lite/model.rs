@@ -1,11 +1,11 @@
-//! A model memory for the proof of the gap: every word of every put becomes visible in a step of
-//! its own, in any order that fences allow.
+//! A model memory for the proof that the gap is closed: every word of every put becomes visible in
+//! a step of its own, in any order that fences allow.
 //!
-//! A word on its way is noticed by nobody until it is loaded. So it is enough to decide at each
-//! load whether the words on their way to that address are there, together with what fences put
-//! before them; every other order of arrivals looks the same to the PEs. (A store to an address to
-//! which a word is on its way would make a difference. The protocol never does that, which is
-//! checked.)
+//! No PE notices a word on its way until it loads it. So it is enough to decide at each load
+//! whether the words on their way to that address have arrived, together with the words that fences
+//! put before them; every other order of arrivals looks the same to the PEs. (It would make a
+//! difference to store to an address to which a word is on its way. The protocol never does that,
+//! and the model checks it.)
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ use super::place::Places;
 use super::steps::Step;
 use super::wire::Wire;
 
-/// A rule of the protocol, or of its memory, that a test breaks to see that the exploration
+/// A rule of the protocol, or of its memory, that a test breaks to see whether the exploration
 /// notices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rule {
@@ -24,19 +24,19 @@ pub(super) enum Rule {
     Suspicion,
     /// Fences order puts.
     Fence,
-    /// Of a small message nothing is remembered.
+    /// The log remembers small messages.
     SmallLog,
 }
 
-/// Who decides what happens next.
+/// Decides what happens next.
 pub(super) trait Oracle {
-    /// A number below `options`, which is at least 2.
+    /// Chooses a number below `options`, which is at least 2.
     fn choose(&mut self, options: usize) -> usize;
 }
 
 pub(super) type Chooser = Rc<RefCell<dyn Oracle>>;
 
-/// Queues of the model are short, so that they fill up.
+/// Queues in the model are short, so that they fill up.
 pub(super) const QUEUE: u32 = 4;
 pub(super) const POOL: u64 = 512;
 
@@ -48,7 +48,7 @@ struct Flight {
     to: u32,
     at: u64,
     word: u64,
-    /// How many fences its sender had made.
+    /// The number of fences that its sender had made.
     epoch: u32,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct Memory {
     words: Vec<Vec<u64>>,
     flights: Vec<Flight>,
     sent: u64,
-    /// By PE, the peers whose words have become visible since it was told so last.
+    /// By PE: the peers whose words have become visible since the PE was last told.
     landed: Vec<BTreeSet<u32>>,
     epochs: Vec<u32>,
     fenced: bool,
@@ -79,13 +79,14 @@ impl Memory {
         }
     }
 
-    /// Whether `early` becomes visible before `late`: it was fenced off, or is to be overwritten.
+    /// Whether `early` becomes visible before `late`, because a fence separates them, or because
+    /// `late` overwrites `early`.
     fn precedes(&self, early: &Flight, late: &Flight) -> bool {
         let pair = early.from == late.from && early.to == late.to;
         pair && (early.at == late.at || self.fenced && early.epoch < late.epoch)
     }
 
-    /// Makes a word visible, after those that precede it.
+    /// Makes a word visible, after the words that must precede it.
     fn land(&mut self, n: usize) {
         let late = self.flights[n];
         let mut at = 0;
@@ -123,12 +124,12 @@ impl Memory {
         self.flights.is_empty()
     }
 
-    /// Everything that the future depends on.
+    /// Hashes everything that the future depends on.
     pub(super) fn digest(&self, hasher: &mut impl Hasher) {
         self.words.hash(hasher);
         self.landed.hash(hasher);
         for flight in &self.flights {
-            // Epochs mean something relative to each other only.
+            // Only differences between epochs mean anything.
             let first = self.flights.iter().filter(|f| f.from == flight.from);
             let first = first.map(|f| f.epoch).min().unwrap_or(0);
             (flight.from, flight.to, flight.at, flight.word).hash(hasher);
@@ -136,7 +137,7 @@ impl Memory {
         }
     }
 
-    /// A word of a PE's memory, as the oracle wants it: with what is on its way to it, or without.
+    /// A word of a PE's memory. The oracle decides whether words on their way to it have arrived.
     fn load(&mut self, pe: u32, at: u64) -> u64 {
         let here = |flight: &Flight| flight.to == pe && flight.at == at;
         while let Some(n) = self.flights.iter().position(here) {
@@ -168,7 +169,7 @@ impl Memory {
     }
 }
 
-/// Start of the pool, which is the same for all sizes of job that the tests use.
+/// Start of the pool, the same for all sizes of job that the tests use.
 pub(super) fn base() -> u64 {
     Places {
         base: 0,
@@ -241,7 +242,7 @@ impl Wire for Model<'_> {
 
     fn step(&mut self, _step: Step) {}
 
-    /// Exactly those that have written: whether words on their way count is the oracle's to say.
+    /// Exactly the peers that have written; the oracle decides whether words on their way count.
     fn news(&mut self, peers: &mut Vec<u32>) {
         let memory = &mut *self.memory;
         for peer in 0..memory.words.len() as u32 {

@@ -1,8 +1,8 @@
 //! The protocol's wire on the emulated machine: SHMEM.
 //!
-//! The queues are watched memory: what reaches them comes along with the replies of the machine,
-//! into a copy that the protocol loads from. So looking at a queue costs the virtual time of the
-//! look, and no call.
+//! The machine watches the memory of the queues: data that reaches it comes along with the
+//! machine's replies, into a copy from which the protocol loads. So looking at a queue costs the
+//! virtual time of the look, but no call.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,10 +17,10 @@ use super::wire::{Buffer, Wire};
 use crate::machine::{Addr, Time};
 use crate::shmem::Shmem;
 
-/// The queues' place: static data, from its first byte on.
+/// The places of the queues: in the static data, from its first byte on.
 const PLACES: Places = Places::new(0);
 
-/// Bytes of static data that the protocol needs on each of `pes` PEs, with `pool` bytes for
+/// Bytes of static data that the protocol needs on each of `pes` PEs, including `pool` bytes for
 /// buffers.
 ///
 /// ```
@@ -49,7 +49,7 @@ pub fn statics(pes: u32, pool: usize) -> usize {
     queues(pes) as usize + pool
 }
 
-/// Bytes of the queues, and where the pool begins.
+/// Bytes of the queues, which is also the offset of the pool.
 fn queues(pes: u32) -> u64 {
     PLACES.bytes(pes).next_multiple_of(64)
 }
@@ -65,13 +65,13 @@ pub struct OnShmem {
     /// Peers that have written to their queues here.
     news: BTreeSet<u32>,
     watching: bool,
-    /// The machine has stopped.
+    /// The error of a machine that has stopped.
     stopped: Option<Error>,
 }
 
 impl OnShmem {
-    /// A PE whose machine has [`statics`] of `pool` bytes for buffers. Makes no call of the
-    /// machine.
+    /// Makes the wire of a PE whose machine has the [`statics`] for `pool` bytes of buffers. Makes
+    /// no call of the machine.
     #[must_use]
     pub fn new(shmem: Shmem, pool: usize) -> Self {
         Self {
@@ -85,14 +85,14 @@ impl OnShmem {
         }
     }
 
-    /// The same with other costs of the protocol's steps.
+    /// Replaces the costs of the protocol's steps.
     #[must_use]
     pub fn with_steps(mut self, steps: StepCosts) -> Self {
         self.steps = steps;
         self
     }
 
-    /// The PE, for calls beside the protocol's.
+    /// The PE, for calls besides those of the protocol.
     pub fn shmem(&mut self) -> &mut Shmem {
         self.begin();
         &mut self.shmem
@@ -104,7 +104,7 @@ impl OnShmem {
         self.shmem.clock()
     }
 
-    /// Reads the machine's clock: a moment at which other PEs may run and news may come.
+    /// Reads the machine's clock, which lets other PEs run and news arrive.
     pub fn poll(&mut self) {
         self.call(|shmem| shmem.now().map(drop));
     }
@@ -147,12 +147,12 @@ impl OnShmem {
         !self.news.is_empty()
     }
 
-    /// Sleeps until a peer has written, or failed, at most until `deadline`. If the machine finds
-    /// that all PEs wait, its report says that this one does for `what`; `None` for what it said
-    /// last.
+    /// Sleeps until a peer has written or failed, at most until `deadline`. If the machine finds
+    /// that all PEs wait, its report says that this one waits for `what`; with `None`, for what the
+    /// last call gave.
     ///
     /// # Errors
-    /// The machine has stopped; if all PEs wait, the error says who for what.
+    /// If the machine has stopped. If all PEs wait, the error says what each of them waits for.
     pub fn sleep(&mut self, deadline: Time, what: Option<String>) -> Result<()> {
         let failures = self.failures();
         let mut what = what;
@@ -169,7 +169,8 @@ impl OnShmem {
         Ok(())
     }
 
-    /// Makes a call of the machine, unless it has stopped, and takes in what its reply brought.
+    /// Makes a call of the machine, unless it has stopped, and takes in the data that came with the
+    /// reply.
     fn call(&mut self, call: impl FnOnce(&mut Shmem) -> Result<()>) {
         if self.stopped.is_some() {
             return;
@@ -188,8 +189,8 @@ impl OnShmem {
         }
     }
 
-    /// Watches the queues, by the first call of all, before any time has gone by: nobody can have
-    /// written to them.
+    /// Makes the machine watch the queues. This is the very first call, before any time has passed,
+    /// so no PE can have written to them.
     fn begin(&mut self) {
         if self.watching {
             return;
@@ -247,7 +248,7 @@ impl Wire for OnShmem {
         self.call(Shmem::fence);
     }
 
-    /// As two puts with a fence between; for the host, one call.
+    /// In virtual time two puts with a fence between them; for the host, one call.
     fn post(&mut self, pe: u32, at: u64, [first, second, last]: [u64; 3]) {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&first.to_le_bytes());

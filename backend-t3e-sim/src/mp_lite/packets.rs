@@ -1,5 +1,5 @@
-//! Extension: packets of the device's own (active messages and the like), which match nothing. They
-//! take the way of buffered messages, in order, and are handed to the device as they come.
+//! Extension: the device's own packets (active messages and the like), which match nothing. They
+//! travel as buffered messages do, in order, and are handed to the device as they come.
 
 use super::header::Inbound;
 use super::header::Outbound;
@@ -9,8 +9,8 @@ use super::steps::Step;
 use super::wire::{Buffer, Wire};
 
 impl<B: Buffer> Lite<B> {
-    /// Sends a packet, whose bytes `fill` writes; `false`, without a call of `fill`, if there is no
-    /// room for it.
+    /// Sends a packet whose bytes `fill` writes. Returns `false`, without calling `fill`, if there
+    /// is no room for it.
     pub fn send_packet(
         &mut self,
         wire: &mut impl Wire,
@@ -40,7 +40,7 @@ impl<B: Buffer> Lite<B> {
         true
     }
 
-    /// The next packet that has arrived: who sent it. It stays until it is
+    /// The sender of the next packet that has arrived. The packet stays until it is
     /// [received](Self::receive_packet).
     #[must_use]
     pub fn next_packet(&self) -> Option<u32> {

@@ -1,4 +1,4 @@
-//! What a PE keeps of one that it has to do with.
+//! The state that a PE keeps about a peer.
 
 use std::collections::VecDeque;
 
@@ -9,9 +9,9 @@ use super::queue::{Position, Reader, Writer};
 /// Queues to and from one peer.
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Peer {
-    /// Headers that the peer sends: `smsg[peer]`.
+    /// The queue of headers that the peer sends: `smsg[peer]`.
     pub(super) smsg: Reader,
-    /// Headers of what the peer receives: `rmsg[peer]`.
+    /// The queue of headers that the peer writes as a receiver: `rmsg[peer]`.
     pub(super) rmsg: Reader,
     /// The `smsg` queue of this PE in the peer's memory.
     pub(super) to_smsg: Writer,
@@ -19,21 +19,21 @@ pub(super) struct Peer {
     pub(super) to_rmsg: Writer,
     /// Sends that `MP_ASend` has left to `MP_Wait`, in order.
     pub(super) pending: VecDeque<u32>,
-    /// `slog[peer]`: sends that have left and may still match a prepost that was made in the gap.
+    /// `slog[peer]`: sends that have left, and that may still match a prepost made in the gap.
     pub(super) log: VecDeque<Logged>,
     /// Headers for `rmsg` that wait for room.
     pub(super) owed: VecDeque<Outbound>,
-    /// Headers for `smsg` that answer the peer and wait for room (extension).
+    /// Answers to the peer, for `smsg`, that wait for room (extension).
     pub(super) replies: VecDeque<Inbound>,
     /// Parts of announced messages that wait for room in the queue (extension).
     pub(super) takes: VecDeque<Take>,
-    /// Receives that are preposted at the peer.
+    /// The number of receives that are preposted at the peer.
     pub(super) preposts: u32,
     /// The peer is dead (extension).
     pub(super) failed: bool,
 }
 
-/// What a receiver wants of an announced message.
+/// A receiver's request for a part of an announced message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Take {
     pub(super) message: u32,
@@ -45,32 +45,33 @@ pub(super) struct Take {
 /// An entry of the send log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Logged {
-    /// Went in its header, at this position of the queue: cleared when the receiver has seen that.
+    /// A message that left in its header, at this position of the queue. Cleared when the receiver
+    /// has seen that position.
     Small { label: Label, position: Position },
-    /// Waits in a send buffer: cleared by the `recv_done` signal.
+    /// A message that waits in a send buffer. Cleared by the `recv_done` signal.
     Buffered {
         label: Label,
         at: u64,
         len: u64,
-        /// The send that is complete only then.
+        /// The synchronous send, if it is one, which is complete only then.
         synchronous: Option<u32>,
     },
-    /// Announced, at this position of the queue (extension): cleared when its receiver has all that
-    /// it wants.
+    /// A message that was announced at this position of the queue (extension). Cleared when its
+    /// receiver has all that it wants.
     Announced {
         label: Label,
         position: Position,
-        /// Bytes that have been taken.
+        /// Bytes that the receiver has taken.
         taken: u64,
-        /// The send; none once it has ended without its receiver.
+        /// The send; `None` once it has ended without its receiver.
         send: Option<u32>,
     },
-    /// A packet of the device's in a buffer (extension). Matches nothing.
+    /// One of the device's own packets, in a buffer (extension). Matches nothing.
     Packet { at: u64 },
 }
 
 impl Logged {
-    /// What a prepost would have to match.
+    /// The label that a prepost would have to match.
     pub(super) fn label(&self) -> Option<Label> {
         match *self {
             Self::Small { label, .. }
@@ -80,7 +81,7 @@ impl Logged {
         }
     }
 
-    /// Its send buffer.
+    /// The send buffer of the entry.
     pub(super) fn buffer(&self) -> Option<u64> {
         match *self {
             Self::Small { .. } | Self::Announced { .. } => None,
@@ -107,13 +108,13 @@ impl Peer {
         }
     }
 
-    /// Whether nothing waits to leave to this peer.
+    /// Whether nothing waits to be sent to this peer.
     pub(super) fn is_idle(&self) -> bool {
         let quiet = self.owed.is_empty() && self.replies.is_empty() && self.takes.is_empty();
         quiet && self.pending.is_empty()
     }
 
-    /// Forgets a send that is over though it waits, or has not been received.
+    /// Forgets a send that has ended although it still waits or has not been received.
     pub(super) fn forget_send(&mut self, id: u32) {
         self.pending.retain(|&pending| pending != id);
         for entry in &mut self.log {
@@ -131,8 +132,8 @@ impl Peer {
         }
     }
 
-    /// Forgets small messages that the peer had seen when it had seen `seen` headers: whatever it
-    /// preposts from then on cannot be for them.
+    /// Forgets the small messages among the first `seen` headers, which the peer has seen: a
+    /// prepost that the peer writes from then on cannot be meant for them.
     pub(super) fn clear_seen(&mut self, seen: u16) {
         self.log.retain(|entry| match entry {
             Logged::Small { position, .. } => {
@@ -143,7 +144,7 @@ impl Peer {
         });
     }
 
-    /// The same, by a whole position.
+    /// The same by a full position.
     pub(super) fn clear_deleted(&mut self, told: Position) {
         self.log.retain(|entry| match entry {
             Logged::Small { position, .. } => told.wrapping_sub(*position).cast_signed() <= 0,

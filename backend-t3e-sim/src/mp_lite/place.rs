@@ -1,11 +1,12 @@
-//! Where the queues lie in symmetric memory: the same on every PE.
+//! The places of the queues in symmetric memory, which are the same on every PE.
 
 use super::header::HEADER;
 
 /// Places of the queues.
 ///
-/// Per PE that may talk to this one there is a block: its `smsg` queue here, its `rmsg` queue here,
-/// and two words in which it tells how much of this PE's queues there it has done with.
+/// There is a block for each PE that may talk to this one. It holds that PE's `smsg` queue here,
+/// its `rmsg` queue here, and two words in which that PE tells how many headers of this PE's two
+/// queues in its own memory it has deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Places {
     /// First byte of the blocks.
@@ -14,17 +15,17 @@ pub struct Places {
     pub queue: u32,
 }
 
-/// Headers in a queue, unless a test wants fewer.
+/// Headers in a queue; tests use fewer.
 pub const QSIZE: u32 = 64;
 
 impl Places {
-    /// Queues of the usual length from `base` on.
+    /// Places for queues of the usual length, from `base` on.
     #[must_use]
     pub const fn new(base: u64) -> Self {
         Self { base, queue: QSIZE }
     }
 
-    /// Bytes that the blocks of `size` PEs take.
+    /// Bytes of the blocks of `size` PEs.
     #[must_use]
     pub const fn bytes(&self, size: u32) -> u64 {
         self.block() * size as u64
@@ -51,7 +52,8 @@ impl Places {
         self.smsg(peer) + u64::from(self.queue) * HEADER
     }
 
-    /// Where `peer` tells how many headers it has deleted from this PE's `smsg` queue there.
+    /// The word in which `peer` tells how many headers it has deleted from this PE's `smsg` queue
+    /// in its memory.
     pub(super) fn smsg_told(&self, peer: u32) -> u64 {
         self.rmsg(peer) + u64::from(self.queue) * HEADER
     }

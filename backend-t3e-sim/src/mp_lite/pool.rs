@@ -1,4 +1,4 @@
-//! Memory for send buffers and landing places: a part of this PE's symmetric memory.
+//! Memory for send buffers and landing places, in a part of this PE's symmetric memory.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool of `len` bytes from `base` on, which must be neither 0 nor unaligned.
+    /// Makes a pool of `len` bytes from `base` on, which must be aligned and not 0.
     ///
     /// # Panics
     /// If `base` is 0 or not a multiple of 64.
@@ -47,7 +47,7 @@ impl Pool {
         }
     }
 
-    /// A place of at least `len` bytes, if there is one.
+    /// Allocates a place of at least `len` bytes, if there is one.
     pub fn allocate(&mut self, len: u64) -> Option<u64> {
         let len = len.max(1).checked_next_multiple_of(ALIGN)?;
         let (&start, &room) = self.free.iter().find(|&(_, &room)| room >= len)?;
@@ -60,7 +60,7 @@ impl Pool {
         Some(start)
     }
 
-    /// Frees a place; `false` if it is none that is in use.
+    /// Frees a place; `false` if it is not in use.
     pub fn free(&mut self, start: u64) -> bool {
         let Some(mut len) = self.taken.remove(&start) else {
             return false;
@@ -87,7 +87,7 @@ impl Pool {
         self.len
     }
 
-    /// Whether it has no bytes at all.
+    /// Whether the pool has no bytes at all.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -113,7 +113,7 @@ mod tests {
         }
         assert_eq!(places.len(), 50);
         assert!(places.windows(2).all(|two| two[0] + 128 <= two[1]));
-        // Every second first: neighbours must be joined from both sides.
+        // Frees every second place first, so that neighbours must be joined from both sides.
         let (odd, even): (Vec<_>, Vec<_>) = places.into_iter().partition(|at| at / 128 % 2 == 1);
         for place in odd.into_iter().chain(even) {
             assert!(pool.free(place));

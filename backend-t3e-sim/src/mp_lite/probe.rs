@@ -1,4 +1,4 @@
-//! Extension: what could be received, and taking it out of matching.
+//! Extension: finding a message that could be received, and taking it out of matching.
 
 use portolan_core::matching::Pattern;
 
@@ -12,7 +12,7 @@ impl<B: Buffer> Lite<B> {
         self.look_at(wire, found).map(|message| message.arrival())
     }
 
-    /// Takes the earliest message that a pattern matches out of matching. Returns a number for
+    /// Takes out of matching the earliest message that a pattern matches. Returns a number for
     /// [`receive_taken`](Self::receive_taken) or [`discard_taken`](Self::discard_taken).
     pub fn take(&mut self, wire: &mut impl Wire, pattern: &Pattern) -> Option<(u32, Arrival)> {
         let found = self.find(wire, pattern)?;
@@ -20,7 +20,7 @@ impl<B: Buffer> Lite<B> {
         Some((self.taken.insert(message), message.arrival()))
     }
 
-    /// Receives a message that was taken; `false` if there is none of this number.
+    /// Receives a message that was taken; `false` if there is none with this number.
     pub fn receive_taken(
         &mut self,
         wire: &mut impl Wire,
@@ -40,7 +40,7 @@ impl<B: Buffer> Lite<B> {
                 tag: Some(arrival.tag),
             },
             buffer,
-            // An age that no receive has yet: it waits for nothing.
+            // An age that no waiting receive has; this one waits for nothing.
             stage: Stage::Apart { age: u64::MAX },
             doomed: None,
             posted: None,
@@ -50,8 +50,8 @@ impl<B: Buffer> Lite<B> {
         true
     }
 
-    /// Throws a message away that was taken: it counts as received. `false` if there is none of
-    /// this number.
+    /// Discards a message that was taken, which then counts as received; `false` if there is none
+    /// with this number.
     pub fn discard_taken(&mut self, wire: &mut impl Wire, number: u32) -> bool {
         let Some(message) = self.taken.remove(number) else {
             return false;

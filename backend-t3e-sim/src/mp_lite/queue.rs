@@ -1,25 +1,26 @@
-//! The two ends of a circular queue: the reader's, in whose memory it lies, and the writer's.
+//! The two ends of a circular queue: the reader's end, in whose memory the queue lies, and the
+//! writer's.
 //!
-//! The reader's active region is from `i` to `next`. It deletes from the middle by condensing: the
-//! headers before the gap move forward by one, and `i` with them. The writer keeps `p`, the next
-//! element to write, and never reads the queue: the reader puts into the writer's memory, every
-//! quarter of a queue, how many headers it has deleted.
+//! The reader's active region runs from `i` to `next`. The reader deletes from the middle by
+//! condensing: the headers before the gap move forward by one, and `i` with them. The writer keeps
+//! `p`, the next element to write, and never reads the queue. Instead, after every quarter of a
+//! queue, the reader puts into the writer's memory how many headers it has deleted.
 
 use super::header::{HEADER, Words};
 use super::steps::Step;
 use super::wire::Wire;
 
-/// Counts headers since the start, and wraps around: only differences mean anything.
+/// A count of headers since the start. It wraps around, so only differences mean anything.
 pub(super) type Position = u32;
 
-/// The reader's end.
+/// The reader's end of a queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Reader {
     base: u64,
     queue: u32,
     /// The oldest header that is still here.
     pub(super) i: Position,
-    /// The first that has not been seen.
+    /// The first header that has not been seen.
     pub(super) next: Position,
     told: Position,
 }
@@ -39,13 +40,13 @@ impl Reader {
         self.base + u64::from(position % self.queue) * HEADER
     }
 
-    /// The next header that has become visible, if one has; it is seen from now on.
+    /// Returns the next header if it has become visible, and counts it as seen.
     pub(super) fn see(&mut self, wire: &mut impl Wire) -> Option<Words> {
         if self.len() == self.queue {
             return None; // What lies in the next slot is the oldest header.
         }
         let slot = self.slot(self.next);
-        // The last word is looked at first: it becomes visible last.
+        // Load the last word first, because it becomes visible last.
         let last = wire.load(slot + 16);
         if last == 0 {
             return None;
@@ -54,19 +55,19 @@ impl Reader {
         Some([wire.load(slot), wire.load(slot + 8), last])
     }
 
-    /// A header that has been seen.
+    /// The words of a header that has been seen.
     pub(super) fn at(&self, wire: &mut impl Wire, position: Position) -> Words {
         let slot = self.slot(position);
         [wire.load(slot), wire.load(slot + 8), wire.load(slot + 16)]
     }
 
-    /// Headers that have been seen and are still here, oldest first.
+    /// The headers that have been seen and not deleted, oldest first.
     pub(super) fn seen(&self) -> impl DoubleEndedIterator<Item = Position> + use<> {
         let first = self.i;
         (0..self.len()).map(move |n| first.wrapping_add(n))
     }
 
-    /// How many there are.
+    /// The number of headers that have been seen and not deleted.
     pub(super) fn len(&self) -> u32 {
         self.next.wrapping_sub(self.i)
     }
@@ -84,7 +85,7 @@ impl Reader {
             gap = before;
         }
         wire.step(Step::Condense(position.wrapping_sub(self.i)));
-        // Only the last word says that there is a header.
+        // Clearing the last word is enough: it alone says that there is a header.
         wire.store(self.slot(self.i) + 16, 0);
         self.i = self.i.wrapping_add(1);
     }
@@ -94,13 +95,14 @@ impl Reader {
         self.i.wrapping_sub(self.told) >= self.queue / 4
     }
 
-    /// What the writer is told now.
+    /// Returns the count for the writer, and notes that the writer has been told.
     pub(super) fn tell(&mut self) -> Position {
         self.told = self.i;
         self.i
     }
 
-    /// Whether more headers wait here than leave the writer enough room.
+    /// Whether so many headers wait here that the writer may run out of room: more than half of the
+    /// queue.
     pub(super) fn is_crowded(&self) -> bool {
         self.len() > self.queue / 2
     }
@@ -113,7 +115,7 @@ pub(super) struct Writer {
     queue: u32,
     /// The next element to write.
     pub(super) p: Position,
-    /// Where, here, the reader tells how many it has deleted.
+    /// The word in this PE's memory in which the reader tells how many headers it has deleted.
     told_at: u64,
 }
 
@@ -127,17 +129,18 @@ impl Writer {
         }
     }
 
-    /// How many headers the reader has told that it has deleted.
+    /// How many headers the reader has deleted, as far as it has told.
     pub(super) fn told(&self, wire: &mut impl Wire) -> Position {
         wire.load(self.told_at) as Position
     }
 
-    /// Headers for which there is room.
+    /// The number of headers for which there is room.
     pub(super) fn room(&self, wire: &mut impl Wire) -> u32 {
         self.queue - self.p.wrapping_sub(self.told(wire))
     }
 
-    /// Writes a header, for which there must be room. All that was put before is visible before it.
+    /// Writes a header, for which there must be room. Everything that was put before becomes
+    /// visible before it.
     pub(super) fn post(&mut self, wire: &mut impl Wire, pe: u32, words: Words) {
         let slot = self.base + u64::from(self.p % self.queue) * HEADER;
         wire.step(Step::Post);

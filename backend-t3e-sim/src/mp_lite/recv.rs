@@ -1,4 +1,4 @@
-//! Receiving: `MP_ARecv`, preposting, and what arrives in the `smsg` queues.
+//! Receiving: `MP_ARecv`, preposting, and the headers that arrive in the `smsg` queues.
 
 use portolan_core::matching::Pattern;
 
@@ -9,23 +9,23 @@ use super::send::{LOCAL, PIECE, pieces};
 use super::steps::Step;
 use super::wire::{Arrival, Buffer, Wire};
 
-/// Receives that are not preposted beyond which no other is: each would have to be compared with
-/// all of them.
+/// With more receives than this that are not preposted, no other receive is preposted, because it
+/// would have to be compared with all of them.
 const APART: usize = 64;
 
 /// A message that waits for its receive.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Found {
-    /// In a queue.
+    /// The message is in a queue.
     Queued { peer: u32, position: Position },
-    /// Moved out of its queue.
+    /// The message has been moved out of its queue.
     Spilled(portolan_core::matching::UnexpectedId),
 }
 
 impl<B: Buffer> Lite<B> {
     /// `MP_ARecv`: takes a message that has arrived, or preposts the receive at its source. The
-    /// pattern's source is a PE, or open. Returns the number of the operation, for
-    /// [`cancel_receive`](Self::cancel_receive); it may be over already.
+    /// pattern's source is a PE, or any. Returns the number of the operation, for
+    /// [`cancel_receive`](Self::cancel_receive); the operation may already be over.
     pub fn arecv(&mut self, wire: &mut impl Wire, pattern: Pattern, buffer: B, token: u64) -> u32 {
         wire.step(Step::Call);
         let op = RecvOp {
@@ -51,7 +51,7 @@ impl<B: Buffer> Lite<B> {
         id
     }
 
-    /// Lets a receive wait.
+    /// Makes a receive wait for its message.
     fn post(&mut self, wire: &mut impl Wire, id: u32, pattern: Pattern) {
         let posted = self.posted.post(pattern, id);
         if let Some(op) = self.receives.get_mut(id) {
@@ -65,10 +65,11 @@ impl<B: Buffer> Lite<B> {
 
     /// Preposts a receive at its source; `false` if it may not be, or if there is no room.
     ///
-    /// A receive of at most 8 bytes is not preposted: its message will come in its header, whatever
-    /// its sender knows. One with an unknown source cannot be. One that comes after a receive which
-    /// is not preposted and might match the same message must not be: its sender would not know of
-    /// the earlier one (extension; the seed has no wildcards but the source).
+    /// A receive of at most 8 bytes is not preposted, because its message comes in its header,
+    /// whatever the sender knows. A receive with an unknown source cannot be preposted. A receive
+    /// that follows one which is not preposted and might match the same message must not be
+    /// preposted, because the sender would not know of the earlier one (extension; the seed has no
+    /// wildcards but the source).
     fn prepost(&mut self, wire: &mut impl Wire, id: u32, pattern: Pattern) -> bool {
         let (Some(peer), Some(op)) = (pattern.source, self.receives.get(id)) else {
             return false;
@@ -109,8 +110,8 @@ impl<B: Buffer> Lite<B> {
         true
     }
 
-    /// Looks at what sender `peer` has written: messages go to the receives that wait for them or
-    /// stay in the queue, signals are obeyed.
+    /// Reads the headers that sender `peer` has written. Messages go to the receives that wait for
+    /// them, or stay in the queue; signals are carried out.
     pub(super) fn hear_sender(&mut self, wire: &mut impl Wire, peer: u32) {
         loop {
             if self.peer(peer).smsg.is_crowded() {
@@ -173,7 +174,7 @@ impl<B: Buffer> Lite<B> {
         self.peer(peer).smsg.delete(wire, position);
     }
 
-    /// Moves the oldest messages of a queue that is filling up to memory of this PE's own, which is
+    /// Moves the oldest messages of a queue that is filling up into this PE's own memory, which is
     /// searched first (extension: the seed's queue overflows).
     fn spill(&mut self, wire: &mut impl Wire, peer: u32) {
         while self.peer(peer).smsg.is_crowded() {
@@ -191,8 +192,8 @@ impl<B: Buffer> Lite<B> {
         }
     }
 
-    /// The earliest message that a pattern matches, of those that wait. With an unknown source this
-    /// cycles over the queues of all senders.
+    /// The earliest waiting message that a pattern matches. With an unknown source this searches
+    /// the queues of all senders.
     pub(super) fn find(&self, wire: &mut impl Wire, pattern: &Pattern) -> Option<Found> {
         if let Some(id) = self.spilled.find(pattern) {
             wire.step(Step::Look);
@@ -201,7 +202,7 @@ impl<B: Buffer> Lite<B> {
         let queues = match pattern.source {
             Some(peer) => self.peers.range(peer..=peer),
             None => {
-                // Those that have never been written to are looked at, too.
+                // Queues that were never written to are looked at, too, and cost a look each.
                 let untouched = self.size - self.peers.len() as u32;
                 (0..untouched).for_each(|_| wire.step(Step::Look));
                 self.peers.range(..)
@@ -221,7 +222,7 @@ impl<B: Buffer> Lite<B> {
         None
     }
 
-    /// What was found, without taking it.
+    /// The message that `find` has found, without taking it.
     pub(super) fn look_at(&self, wire: &mut impl Wire, found: Found) -> Option<Waiting> {
         match found {
             Found::Queued { peer, position } => {
@@ -233,7 +234,7 @@ impl<B: Buffer> Lite<B> {
         }
     }
 
-    /// Takes what was found out of its queue.
+    /// Takes the message that `find` has found out of its queue.
     pub(super) fn take_found(&mut self, wire: &mut impl Wire, found: Found) -> Option<Waiting> {
         let message = self.look_at(wire, found)?;
         match found {
@@ -248,8 +249,8 @@ impl<B: Buffer> Lite<B> {
         Some(message)
     }
 
-    /// Gives a message to a receive: its data comes out of the header, or is pulled from the
-    /// sender's buffer. The sender is told what it has to clean up.
+    /// Gives a message to a receive: copies its data out of the header, or pulls it from the
+    /// sender's buffer. Then tells the sender what it has to clean up.
     pub(super) fn deliver(&mut self, wire: &mut impl Wire, id: u32, message: Waiting) {
         if let Inbound::Announced {
             message: number, ..
@@ -270,7 +271,7 @@ impl<B: Buffer> Lite<B> {
     }
 
     /// Tells a sender that its message was received: the `recv_done` signal. A message that came in
-    /// its header needs none, unless a prepost is to be taken out.
+    /// its header needs none, unless a prepost has to be taken out.
     pub(super) fn acknowledge(
         &mut self,
         wire: &mut impl Wire,
@@ -293,7 +294,7 @@ impl<B: Buffer> Lite<B> {
         }
     }
 
-    /// A message was put straight into a receive.
+    /// Handles the signal that a message was put straight into a receive.
     #[expect(
         clippy::too_many_arguments,
         reason = "the fields of two kinds of header"
@@ -343,7 +344,7 @@ impl<B: Buffer> Lite<B> {
         self.finish(wire, op.token, Outcome::Received(arrival), op.buffer);
     }
 
-    /// Frees what a receive that is over has used. Returns its number if it is preposted still.
+    /// Frees the resources of a receive that is over. Returns its number if it is still preposted.
     pub(super) fn retire(&mut self, wire: &mut impl Wire, id: u32, op: &RecvOp<B>) -> Option<u32> {
         if let Some(posted) = op.posted {
             self.posted.cancel(posted);
@@ -371,7 +372,7 @@ impl<B: Buffer> Lite<B> {
 }
 
 impl Waiting {
-    /// What the message says of itself.
+    /// The description of the message.
     pub(super) fn arrival(&self) -> Arrival {
         let (label, form, len) = match self.header {
             Inbound::Small {
@@ -396,7 +397,7 @@ impl Waiting {
     }
 }
 
-/// Brings the data of a message into a buffer, as far as there is room.
+/// Copies the data of a message into a buffer, as far as there is room.
 fn pull(wire: &mut impl Wire, message: &Waiting, arrival: &Arrival, buffer: &mut impl Buffer) {
     let len = usize::try_from(arrival.len).unwrap_or(usize::MAX);
     let room = buffer.len().min(len);

@@ -1,4 +1,4 @@
-//! Sending: `MP_ASend`, and what `MP_Wait` does for a send.
+//! Sending: `MP_ASend`, and the part of `MP_Wait` that serves sends.
 
 use super::header::{IN_HEADER, Inbound, Label, Outbound};
 use super::lite::{Lite, Mode, Outcome, Outgoing};
@@ -7,9 +7,9 @@ use super::queue::Position;
 use super::steps::Step;
 use super::wire::{Buffer, Wire};
 
-/// Bytes that are put or got by one call of the machine.
+/// Most bytes that one call of the machine puts or gets.
 pub(super) const PIECE: usize = 8 << 10;
-/// Bytes that move at once inside of this PE.
+/// Most bytes that move at once inside this PE.
 pub(super) const LOCAL: usize = 64 << 10;
 
 /// A receive that waits for a message in this PE's `rmsg` queue.
@@ -21,30 +21,30 @@ struct Prepost {
     receive: u32,
 }
 
-/// What the preposted receives have for a message.
+/// The result of looking for a preposted receive for a message.
 enum Preposted {
-    /// This one.
+    /// This prepost matches.
     Yes(Prepost),
-    /// None, as far as this PE knows.
+    /// No prepost matches, as far as this PE knows.
     No,
-    /// One that may have been made in the gap, for a message that was sent before.
+    /// A prepost matches, but it may have been made in the gap, for a message that was sent before.
     Suspicious,
 }
 
-/// What becomes of a send that waits.
+/// The result of trying to launch a send.
 #[derive(PartialEq, Eq)]
 enum Launched {
-    /// It has left.
+    /// The send has left.
     Yes,
-    /// It waits on.
+    /// The send still waits.
     No,
 }
 
 impl<B: Buffer> Lite<B> {
-    /// `MP_ASend`: puts the message into a preposted receive, if there is one; a message of at most
-    /// 8 bytes leaves in its header in any case. What remains is [`progress`](Self::progress)'s.
-    /// Returns the number of the operation, for [`cancel_send`](Self::cancel_send); it may be over
-    /// already.
+    /// `MP_ASend`: puts the message into a preposted receive, if there is one; otherwise a message
+    /// of at most 8 bytes leaves in its header. [`progress`](Self::progress) does the rest. Returns
+    /// the number of the operation, for [`cancel_send`](Self::cancel_send); the operation may
+    /// already be over.
     pub fn asend(&mut self, wire: &mut impl Wire, outgoing: Outgoing<B>) -> u32 {
         wire.step(Step::Call);
         let peer = outgoing.peer;
@@ -56,9 +56,9 @@ impl<B: Buffer> Lite<B> {
         id
     }
 
-    /// Lets leave what waits for a peer and can: into preposted receives, in headers, and through
-    /// send buffers if `buffer` says so. Messages of one context leave in order, but for those that
-    /// go into a preposted receive that no earlier one matches.
+    /// Launches the waiting sends to a peer that can leave: into preposted receives, in headers,
+    /// and, if `buffer`, through send buffers. Messages of one context leave in order, except for
+    /// those that go into a preposted receive which no earlier message matches.
     pub(super) fn launch(&mut self, wire: &mut impl Wire, peer: u32, buffer: bool) {
         let mut held: Vec<u32> = Vec::new();
         let mut at = 0;
@@ -121,8 +121,8 @@ impl<B: Buffer> Lite<B> {
         Launched::Yes
     }
 
-    /// Looks for a preposted receive: the first that matches, unless it is suspicious, or an
-    /// earlier send that still waits matches it, too.
+    /// Looks for a preposted receive for a send: the first that matches, unless it is suspicious,
+    /// or an earlier send that still waits matches it, too.
     fn preposted_for(
         &mut self,
         wire: &mut impl Wire,
@@ -171,7 +171,7 @@ impl<B: Buffer> Lite<B> {
         Preposted::No
     }
 
-    /// Puts a message into a preposted receive, and says so.
+    /// Puts a message into a preposted receive, and signals that to the receiver.
     fn put_direct(&mut self, wire: &mut impl Wire, id: u32, prepost: Prepost) {
         let Some(send) = self.sends.remove(id) else {
             return;
@@ -205,7 +205,8 @@ impl<B: Buffer> Lite<B> {
                 len: len as u64,
             }
         };
-        // The header's last word is fenced off from all that was put before, so from the data, too.
+        // A fence orders the header's last word behind everything that was put before, so behind
+        // the data, too.
         self.peer(peer).to_smsg.post(wire, peer, header.words());
         self.stats.direct += 1;
         self.stats.direct_bytes += len as u64;
@@ -246,14 +247,14 @@ impl<B: Buffer> Lite<B> {
         self.announce(wire, id)
     }
 
-    /// Copies a message to a send buffer and posts its header; `false` if there is no memory for
+    /// Copies a message into a send buffer and posts its header; `false` if there is no memory for
     /// it.
     fn post_buffered(&mut self, wire: &mut impl Wire, id: u32) -> bool {
         let Some(len) = self.sends.get(id).map(|send| send.buffer.len()) else {
             return true;
         };
         let room = self.buffered_max.saturating_sub(self.buffered_now);
-        // One message may be buffered whatever that bound.
+        // A single message may be buffered whatever the bound.
         if self.buffered_now != 0 && len as u64 > room {
             return false;
         }
@@ -314,15 +315,15 @@ impl<B: Buffer> Lite<B> {
     }
 }
 
-/// A message of at most 8 bytes as a word.
+/// The bytes of a message of at most 8 bytes, as a word.
 fn word(buffer: &impl Buffer) -> u64 {
     let mut bytes = [0; IN_HEADER];
     buffer.read(0, &mut bytes[..buffer.len()]);
     u64::from_le_bytes(bytes)
 }
 
-/// Calls `each` with the pieces of `len` bytes, of at most `size`: where they begin, and memory for
-/// them.
+/// Calls `each` for the pieces, of at most `size` bytes, into which `len` bytes divide, with the
+/// offset of the piece and memory for it.
 pub(super) fn pieces(len: usize, size: usize, mut each: impl FnMut(usize, &mut [u8])) {
     let mut piece = vec![0; len.min(size)];
     let mut at = 0;

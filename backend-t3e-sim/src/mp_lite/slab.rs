@@ -1,4 +1,4 @@
-//! Operations by number.
+//! A table of operations by number.
 
 /// Values that keep their number until they are removed.
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! What the log of a node says at the end of a run (the seed's `.nodeX` files).
+//! The counts that a node logs at the end of a run (the seed's `.nodeX` files).
 
 /// Counts of one PE.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -8,7 +8,7 @@ pub struct Stats {
     pub buffered: u64,
     /// Bytes of them.
     pub buffered_bytes: u64,
-    /// Preposted receives that had to be ignored, because a buffered send that matches them had not
+    /// Preposted receives that had to be ignored, because a buffered send that matched them had not
     /// been cleared.
     pub ignored_preposts: u64,
     /// Messages that were put straight into a preposted receive.
@@ -21,9 +21,9 @@ pub struct Stats {
     pub preposted: u64,
     /// Messages received that were pulled from a send buffer.
     pub pulled: u64,
-    /// Preposted receives whose message came buffered all the same: the gap.
+    /// Preposted receives whose message came through a buffer after all: the gap.
     pub gaps: u64,
-    /// Preposts taken out by a negative number of bytes.
+    /// Preposts that a `recv_done` with a negative number of bytes has taken out.
     pub unposted: u64,
     /// Headers moved out of a queue that was filling up (extension).
     pub spilled: u64,

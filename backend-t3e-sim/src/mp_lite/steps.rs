@@ -1,12 +1,12 @@
-//! The protocol's own work, step by step: what a processor does between puts and gets.
+//! The protocol's own work, step by step: the work of a processor between puts and gets.
 
-/// A piece of software work. The machine says what it costs; the model memory of the tests ignores
+/// A piece of software work. The machine decides its cost; the model memory of the tests ignores
 /// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// A call enters the library: arguments checked, the message described.
+    /// A call enters the library: its arguments are checked and the message is described.
     Call,
-    /// One header of a queue is compared with what is sought.
+    /// One header of a queue is compared with the one that is sought.
     Look,
     /// A header is built and its put is started.
     Post,
@@ -20,16 +20,16 @@ pub enum Step {
     Condense(u32),
     /// One piece of a long transfer is started.
     Piece,
-    /// A message is complete: its outcome is noted for who waits for it.
+    /// A message is complete: its outcome is noted for the operation that waits for it.
     Finish,
 }
 
-/// What the steps cost, in nanoseconds.
+/// The costs of the steps, in nanoseconds.
 ///
-/// **Fitted**, all of them: nobody published where MP_Lite's 12 µs and 19 µs went. They are chosen
-/// such that the published latencies come out of the steps and the machine's own costs;
-/// `docs/t3e.md` says how. What is not fitted is which steps there are: a handshake less in the
-/// code is a step less, and another figure.
+/// All of them are **fitted**: nobody has published how MP_Lite's 12 µs and 19 µs are made up. They
+/// are chosen such that the published latencies result from the steps and the machine's own costs;
+/// `docs/t3e.md` says how. The set of steps is not fitted: a handshake less in the code is a step
+/// less, and gives another figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepCosts {
     /// [`Step::Call`].
@@ -51,7 +51,7 @@ pub struct StepCosts {
 }
 
 impl StepCosts {
-    /// Fitted to the figures of the MP_Lite paper, on the preset T3E-900.
+    /// Costs that are fitted to the figures of the MP_Lite paper, on the preset T3E-900.
     pub const FITTED: Self = Self {
         call: 2100.0,
         look: 250.0,
@@ -63,7 +63,7 @@ impl StepCosts {
         finish: 1200.0,
     };
 
-    /// Nanoseconds of a step, beside what the machine counts itself: its copies.
+    /// Nanoseconds of a step, without the copies, which the machine counts itself.
     #[must_use]
     pub fn of(&self, step: Step) -> f64 {
         match step {
@@ -72,7 +72,7 @@ impl StepCosts {
             Step::Post => self.post,
             Step::Log => self.log,
             Step::Allocate => self.allocate,
-            // The machine's own: see `Costs::copy`.
+            // Counted by the machine: see `Costs::copy`.
             Step::Copy(_) => 0.0,
             Step::Condense(headers) => self.condense * f64::from(headers),
             Step::Piece => self.piece,

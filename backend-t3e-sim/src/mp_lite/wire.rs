@@ -1,21 +1,21 @@
-//! What the protocol needs of the machine, and of the buffers that it moves.
+//! What the protocol needs from the machine, and from the buffers that it moves.
 
 use super::steps::Step;
 
 /// One PE's view of the machine: its own symmetric memory, and one-sided access to that of others.
 ///
-/// SHMEM implements it on the emulated T3E; a model memory in which every word becomes visible in a
-/// step of its own implements it in the tests of the gap.
+/// SHMEM implements it on the emulated T3E. In the tests of the gap a model memory implements it,
+/// in which every word becomes visible in a step of its own.
 ///
 /// Addresses are bytes from the start of a PE's symmetric memory, which begins zeroed. Words are at
 /// multiples of 8.
 ///
 /// # What the protocol assumes of memory
 /// - A word of 8 bytes becomes visible whole. Nothing longer does: the three words of a header, and
-///   the bytes of a message, may appear one by one and in any order.
-/// - What was put before a [`fence`](Self::fence) is visible before anything that is put after it,
-///   per pair of PEs. Nothing else is ordered.
-/// - A PE sees its own stores at once, and a get sees what its target has stored before.
+///   the bytes of a message, may become visible one by one and in any order.
+/// - Data that was put before a [`fence`](Self::fence) is visible before any data that is put after
+///   it, for each pair of PEs. Nothing else is ordered.
+/// - A PE sees its own stores at once, and a get sees everything that its target has stored before.
 pub trait Wire {
     /// This PE.
     fn me(&self) -> u32;
@@ -44,31 +44,33 @@ pub trait Wire {
     /// Reads bytes of a PE's memory (`shmem_get`); returns when they are here.
     fn get_bytes(&mut self, pe: u32, at: u64, bytes: &mut [u8]);
 
-    /// Orders what this PE has put before what it will put (`shmem_fence`).
+    /// Orders this PE's earlier puts before its later ones (`shmem_fence`).
     fn fence(&mut self);
 
-    /// Writes a header at `at`: its first two words, then, fenced off from them and from all that
-    /// was put before, its last.
+    /// Writes a header at `at`: first its first two words, then its last word, which a fence orders
+    /// behind them and behind everything that was put before.
     fn post(&mut self, pe: u32, at: u64, words: [u64; 3]) {
         self.put(pe, at, &words[..2]);
         self.fence();
         self.put(pe, at + 16, &words[2..]);
     }
 
-    /// A step of the protocol's own, in software: what it costs is the machine's business.
+    /// Charges one of the protocol's own steps, which is done in software; the machine decides what
+    /// it costs.
     fn step(&mut self, step: Step);
 
-    /// Fills `peers` with the PEs whose queues here may have changed since the last call. A PE too
-    /// many costs a look at its queues, one too few stays unheard until its next put.
+    /// Fills `peers` with the PEs whose queues here may have changed since the last call. Naming a
+    /// PE too many costs a look at its queues; one that is left out stays unheard until its next
+    /// put.
     fn news(&mut self, peers: &mut Vec<u32>);
 }
 
-/// The bytes of a message, where the program has them.
+/// The bytes of a message in the program's own buffer.
 pub trait Buffer {
     /// Bytes of the message, or room for one.
     fn len(&self) -> usize;
 
-    /// Whether there are none.
+    /// Whether the buffer has no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -79,13 +81,14 @@ pub trait Buffer {
     /// Copies bytes that came in representation `rep` into the buffer, from position `at` on.
     fn write(&mut self, at: usize, bytes: &[u8], rep: u8);
 
-    /// Whether a message may be received here: the extension for type signatures.
+    /// Whether a message may be received into this buffer: the extension for type signatures.
     fn accepts(&self, arrival: &Arrival) -> bool {
         let _ = arrival;
         true
     }
 
-    /// Whether the bytes lie in memory as they travel. If not, moving them costs a copy.
+    /// Whether the bytes lie in memory in the form in which they travel. If not, moving them costs
+    /// a copy.
     fn is_contiguous(&self) -> bool {
         true
     }
@@ -105,16 +108,16 @@ impl Buffer for Vec<u8> {
     }
 }
 
-/// What a message says of itself where it arrives.
+/// The description of a message where it arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Arrival {
     /// PE that sent it.
     pub peer: u32,
-    /// Context. In the seed's calls: the number of bytes.
+    /// Context; in the seed's calls, the number of bytes.
     pub context: u32,
     /// Tag.
     pub tag: u32,
-    /// Bytes, as it was sent.
+    /// Length in bytes, as sent.
     pub len: u64,
     /// Message representation, by its number.
     pub rep: u8,

@@ -1,4 +1,4 @@
-//! Headers as words, and back.
+//! The conversion of headers to words and back.
 
 use super::header::{Form, Inbound, LONGEST, Label, Outbound, Words};
 
@@ -15,7 +15,7 @@ const CANCEL: u64 = 10;
 const TAKE: u64 = 11;
 const PART: u64 = 12;
 
-/// Set in the second word's place of the flags: the prepost takes any tag.
+/// A flag in a prepost's last word: the prepost takes any tag.
 const ANY_TAG: u64 = 1 << 4;
 
 fn pair(low: u32, high: u32) -> u64 {
@@ -120,7 +120,7 @@ impl Inbound {
         }
     }
 
-    /// The header in these words; `None` if they are none.
+    /// The header in these words; `None` if they are not a header.
     #[must_use]
     pub(super) fn parse([first, second, last]: Words) -> Option<Self> {
         let label = Label {
@@ -202,7 +202,7 @@ impl Outbound {
             ],
             Self::RecvDone { at, len, gap, seen } => {
                 let bytes = len as i64;
-                // Minus one more, so that no bytes have a negative number, too.
+                // One is subtracted so that a message of no bytes has a negative number, too.
                 let bytes = if gap.is_some() { -1 - bytes } else { bytes };
                 [
                     pair(place(at), gap.unwrap_or(0)),
@@ -227,7 +227,7 @@ impl Outbound {
         }
     }
 
-    /// The header in these words; `None` if they are none.
+    /// The header in these words; `None` if they are not a header.
     #[must_use]
     pub(super) fn parse([first, second, last]: Words) -> Option<Self> {
         let seen = (last >> 16) as u16;

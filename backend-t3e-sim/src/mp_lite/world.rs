@@ -1,4 +1,4 @@
-//! Programs of PEs on the model memory, and what must hold at their end.
+//! Programs of PEs on the model memory, and the conditions that must hold at their end.
 
 use std::hash::{Hash, Hasher};
 
@@ -12,7 +12,7 @@ use super::place::Places;
 use super::pool::Pool;
 use super::stats::Stats;
 
-/// What a PE does, in order.
+/// A step of a PE's program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Act {
     /// Starts to send message number `.0` of `len` bytes with this tag.
@@ -34,11 +34,12 @@ pub(super) enum Act {
     Wait,
 }
 
-/// A receive of a program, and what became of it.
+/// A receive of a program, and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Receipt {
     pattern: Pattern,
-    /// The message: its sender, its number there, its length; or that it was cancelled.
+    /// The message that it got (its sender, its number there, its length), or that it was
+    /// cancelled.
     outcome: Option<Result<(u32, u8, usize), ()>>,
 }
 
@@ -54,7 +55,7 @@ struct Pe {
     lite: Lite<Vec<u8>>,
     program: Vec<Act>,
     at: usize,
-    /// Sends so far, and how many of them are over.
+    /// The number of sends so far, and how many of them are over.
     sent: u8,
     over: u8,
     receipts: Vec<Receipt>,
@@ -62,7 +63,7 @@ struct Pe {
     ids: Vec<u32>,
 }
 
-/// Tokens of sends; receives have their number.
+/// Tokens of sends; the token of a receive is its number.
 const SEND: u64 = 1 << 32;
 
 impl World {
@@ -92,13 +93,13 @@ impl World {
         }
     }
 
-    /// How many things may happen next.
+    /// The number of events that may happen next.
     pub(super) fn options(&self) -> usize {
         2 * self.pes.len()
     }
 
-    /// Lets the `n`-th of the things that may happen next happen: a PE goes on with its program, or
-    /// makes a round of waiting.
+    /// Lets the `n`-th of the possible next events happen: a PE continues its program, or makes a
+    /// round of waiting.
     pub(super) fn step(&mut self, n: usize) {
         let pes = self.pes.len();
         if n < pes {
@@ -108,13 +109,13 @@ impl World {
         }
     }
 
-    /// Whether the programs have been carried out.
+    /// Whether all programs have been carried out.
     pub(super) fn is_over(&self) -> bool {
         self.pes.iter().all(|pe| pe.at == pe.program.len())
     }
 
-    /// Lets all that was started come to its end: words arrive, PEs wait, and receive what nobody
-    /// has received; then the receives that still wait are taken back.
+    /// Lets everything that was started come to its end: words arrive, PEs wait, and receive the
+    /// messages that no receive has taken. Then the receives that still wait are taken back.
     pub(super) fn finish(&mut self) {
         self.calm_down();
         let pes = self.pes.len();
@@ -160,7 +161,7 @@ impl World {
         })
     }
 
-    /// Lets everything arrive and every PE wait until nothing changes any more.
+    /// Lets everything arrive, and every PE make rounds of waiting, until nothing changes any more.
     fn calm_down(&mut self) {
         let mut calm = 0;
         while calm < 3 {
@@ -187,7 +188,7 @@ impl World {
                 let outgoing = Outgoing {
                     peer: to,
                     label: Label { context: 0, tag },
-                    // The number of the message, also of one without bytes.
+                    // The number of the message, even of one without bytes.
                     form: Form {
                         rep: 0,
                         signature: u32::from(pe.sent),
@@ -232,8 +233,8 @@ impl World {
         self.pes[n].collect();
     }
 
-    /// Whether messages and receives were matched as MPI demands (4.1, section 3.5): every message
-    /// once, and the earliest of a sender's with the earliest receive that matches.
+    /// Whether messages and receives were matched as MPI demands (4.1, section 3.5): each message
+    /// once, and the earliest message of a sender with the earliest receive that matches it.
     pub(super) fn check_order(&self) -> Result<(), String> {
         for pe in 0..self.pes.len() {
             self.check_order_at(pe)
@@ -269,7 +270,7 @@ impl World {
                     continue;
                 }
                 match receipt.outcome {
-                    // A later message of the same sender must not come to an earlier receive.
+                    // A later message of the same sender must not go to an earlier receive.
                     Some(Ok((f, later, _))) if f == from && later > number && r < taker => {
                         return Err(format!("message {later} of PE {from} overtook {number}"));
                     }
@@ -283,7 +284,7 @@ impl World {
         Ok(())
     }
 
-    /// What all PEs have counted: where there is a number, it happened.
+    /// The sum of all PEs' counts: a count above 0 means that the thing happened.
     pub(super) fn stats(&self) -> Stats {
         let mut all = Stats::default();
         for pe in &self.pes {
@@ -292,7 +293,7 @@ impl World {
         all
     }
 
-    /// What is wrong once everything has calmed down.
+    /// Checks the state once everything has come to rest, and returns what is wrong.
     pub(super) fn check_rest(&self) -> Result<(), String> {
         for (n, pe) in self.pes.iter().enumerate() {
             if pe.over != pe.sent {
@@ -308,7 +309,7 @@ impl World {
         Ok(())
     }
 
-    /// Everything that the future depends on.
+    /// Hashes everything that the future depends on.
     pub(super) fn digest(&self, hasher: &mut impl Hasher) {
         self.memory.digest(hasher);
         for pe in &self.pes {
@@ -348,14 +349,14 @@ impl Pe {
     }
 }
 
-/// The bytes of a message: each says whose it is.
+/// The bytes of a message; each identifies its message.
 fn content(from: u32, number: u8, len: usize) -> Vec<u8> {
     let first = number.wrapping_mul(8) ^ from as u8;
     (0..len as u8).map(|n| first ^ n.wrapping_mul(37)).collect()
 }
 
 impl Lite<Vec<u8>> {
-    /// Nothing is left in any queue, log or buffer.
+    /// Checks that nothing is left in any queue, log or buffer.
     fn check_empty(&self) -> Result<(), String> {
         let mut left = Vec::new();
         let mut note = |what: &str, count: usize| {
@@ -386,8 +387,8 @@ impl Lite<Vec<u8>> {
             note("preposts", state.preposts as usize);
             let buffered = state.log.iter().filter(|entry| entry.buffer().is_some());
             note("buffered messages in the log", buffered.count());
-            // Small ones are cleared by what comes back, at the latest when the queue has gone
-            // round.
+            // Small messages are cleared by headers that come back, at the latest when the queue
+            // has gone round once.
             note(
                 "small messages in the log, too many",
                 state.log.len() / (QUEUE as usize + 1),
