@@ -1,10 +1,10 @@
-//! Where in a PE's memory something lies.
+//! Addresses in a PE's memory.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// An address in the memory of a PE, in bytes: what a header in a message queue can carry.
+/// An address in the memory of a PE, in bytes. A header in a message queue can carry it.
 ///
 /// Below [`ARENA`](Self::ARENA) it is an offset in the symmetric heap, the same on every PE. From
 /// there on it lies in memory that one PE allocated for itself.
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 pub struct Addr(pub u64);
 
 impl Addr {
-    /// Where the memory begins that PEs allocate each for itself.
+    /// The first address of the memory that each PE allocates for itself.
     pub const ARENA: u64 = 1 << 44;
 
     /// Whether it lies in the symmetric heap.
@@ -27,7 +27,8 @@ impl Addr {
 impl std::ops::Add<usize> for Addr {
     type Output = Self;
 
-    /// So many bytes further on; an address that wraps is none that exists.
+    /// The address so many bytes further on. An address that would wrap becomes one that does not
+    /// exist.
     fn add(self, bytes: usize) -> Self {
         Self(self.0.saturating_add(bytes as u64))
     }

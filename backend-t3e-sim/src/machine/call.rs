@@ -1,4 +1,4 @@
-//! What a PE asks of the machine, and what it is answered: plain values, so that a PE may be a
+//! The calls of a PE and the machine's answers. They are plain values, so that a PE may be a
 //! thread, a process or a step of a test.
 
 use portolan_core::{Error, ErrorKind};
@@ -14,30 +14,30 @@ pub enum Call {
     Now,
     /// Reads own memory.
     Load {
-        /// Where.
+        /// The first byte.
         addr: Addr,
-        /// How many bytes.
+        /// The number of bytes.
         len: usize,
     },
     /// Writes own memory.
     Store {
-        /// Where.
+        /// The first byte.
         addr: Addr,
         /// What.
         #[serde(with = "serde_bytes")]
         data: Vec<u8>,
     },
-    /// Reads own memory at no cost: moves bytes between the machine and the program that it
+    /// Reads own memory at next to no cost: moves bytes from the machine to the program whose PE it
     /// emulates.
     Peek {
-        /// Where.
+        /// The first byte.
         addr: Addr,
-        /// How many bytes.
+        /// The number of bytes.
         len: usize,
     },
-    /// Writes own memory at no cost.
+    /// Writes own memory at next to no cost.
     Poke {
-        /// Where.
+        /// The first byte.
         addr: Addr,
         /// What.
         #[serde(with = "serde_bytes")]
@@ -45,7 +45,7 @@ pub enum Call {
     },
     /// Writes memory of a PE. Ends when the source may be used again.
     Put {
-        /// Whose memory.
+        /// The PE whose memory it is.
         pe: u32,
         /// Where its first byte goes.
         addr: Addr,
@@ -55,10 +55,10 @@ pub enum Call {
         /// How the elements lie there; `None` means one after the other.
         stride: Option<Stride>,
     },
-    /// A put, a quiet and a put of one word: what three calls do, in one. The host hands the baton
-    /// on less often; virtual time is the same.
+    /// A put, a quiet and a put of one word: three calls in one. The host passes the baton less
+    /// often; the virtual times are the same.
     PutThen {
-        /// Whose memory.
+        /// The PE whose memory it is.
         pe: u32,
         /// Where its first byte goes.
         addr: Addr,
@@ -72,27 +72,27 @@ pub enum Call {
     },
     /// Reads memory of a PE. Ends when the bytes are there.
     Get {
-        /// Whose memory.
+        /// The PE whose memory it is.
         pe: u32,
         /// Where its first byte lies.
         addr: Addr,
-        /// How many bytes.
+        /// The number of bytes.
         len: usize,
         /// How the elements lie there; `None` means one after the other.
         stride: Option<Stride>,
     },
-    /// Changes a word of a PE's memory in one step and answers its old value.
+    /// Changes a word of a PE's memory in one step and returns its old value.
     Atomic {
-        /// Whose memory.
+        /// The PE whose memory it is.
         pe: u32,
         /// A word of 8 bytes, aligned.
         addr: Addr,
-        /// What is done to it.
+        /// The operation on the word.
         op: Atomic,
     },
     /// Waits until every write of this PE has been acknowledged.
     Quiet,
-    /// Enters the barrier network, and waits for every other PE to do so.
+    /// Enters the barrier network, and waits until every other PE has done so.
     Barrier,
     /// Waits until a word of own memory satisfies a condition.
     WaitUntil {
@@ -102,69 +102,71 @@ pub enum Call {
         until: Condition,
     },
     /// Waits until puts and atomic operations have changed this PE's memory more than `seen` times,
-    /// somebody fails, or the clock reaches `deadline`.
+    /// a PE fails, or the clock reaches `deadline`.
     WaitChange {
         /// [`Reply::changes`] of an earlier call.
         seen: u64,
         /// [`Reply::failures`] of an earlier call.
         failures: u32,
-        /// When to give up; [`Time::NEVER`] for never.
+        /// The moment at which to give up; [`Time::NEVER`] for never.
         deadline: Time,
     },
-    /// Waits until something reaches the [watched](Self::Watch) range that no reply has carried
-    /// yet, somebody fails, or the clock reaches `deadline`.
+    /// Waits until data that no reply has carried yet reaches the [watched](Self::Watch) range, a
+    /// PE fails, or the clock reaches `deadline`.
     WaitArrival {
         /// [`Reply::failures`] of an earlier call.
         failures: u32,
-        /// When to give up; [`Time::NEVER`] for never.
+        /// The moment at which to give up; [`Time::NEVER`] for never.
         deadline: Time,
-        /// As in [`Note`](Self::Note), if it is to change.
+        /// A new text, as in [`Note`](Self::Note); `None` keeps the last one.
         note: Option<String>,
     },
     /// Allocates symmetric memory. Every PE makes the same call; includes a barrier.
     Allocate {
-        /// How many bytes.
+        /// The number of bytes.
         len: usize,
     },
     /// Frees symmetric memory. Every PE makes the same call; includes a barrier.
     Free {
-        /// As [`Allocate`](Self::Allocate) answered it.
+        /// The address that [`Allocate`](Self::Allocate) returned.
         addr: Addr,
     },
-    /// Allocates memory of this PE alone, zeroed, that others can reach if they are told where it
-    /// is.
+    /// Allocates zeroed memory of this PE alone, which other PEs can reach if they are told its
+    /// address.
     ArenaAllocate {
-        /// How many bytes.
+        /// The number of bytes.
         len: usize,
     },
     /// Frees memory of this PE alone.
     ArenaFree {
-        /// As [`ArenaAllocate`](Self::ArenaAllocate) answered it.
+        /// The address that [`ArenaAllocate`](Self::ArenaAllocate) returned.
         addr: Addr,
     },
-    /// From now on the replies carry what reaches this range of own memory, so that a program can
-    /// keep a copy of it without reading it. Costs nothing; a later call replaces the range.
+    /// From now on the replies carry the data that reaches this range of own memory, so that a
+    /// program can keep a copy of it without reading it. Costs next to nothing; a later call
+    /// replaces the range.
     Watch {
-        /// Where it begins.
+        /// The first byte of the range.
         addr: Addr,
-        /// How many bytes; 0 for no range.
+        /// The number of bytes; 0 for no range.
         len: usize,
     },
     /// Declares a PE failed to all others.
     Declare {
-        /// Which one.
+        /// The PE in question.
         pe: u32,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// Asks why a PE is held to be failed.
     FailureOf {
-        /// Which one.
+        /// The PE in question.
         pe: u32,
     },
-    /// Says for people what the PE is doing, for the report of a deadlock. Costs nothing.
+    /// Gives a text for people about what the PE is doing, for the report of a deadlock. Costs next
+    /// to nothing.
     Note {
-        /// Such as `receive of 8 bytes from PE 3, tag 7`.
+        /// A text such as `receive of 8 bytes from PE 3, tag 7`.
         text: String,
     },
     /// The last call of a PE.
@@ -189,18 +191,18 @@ pub enum Atomic {
     FetchAdd(u64),
     /// Replaces the word.
     Swap(u64),
-    /// Replaces the word if it has a value.
+    /// Replaces the word if it has a certain value.
     CompareSwap {
         /// The value that it must have.
         expected: u64,
-        /// What it becomes.
+        /// The new value.
         new: u64,
     },
     /// Replaces those bits of the word that are set in the mask.
     MaskedSwap {
-        /// Which bits.
+        /// The mask.
         mask: u64,
-        /// What they become.
+        /// The new values of the bits.
         new: u64,
     },
 }
@@ -220,25 +222,25 @@ impl Atomic {
     }
 }
 
-/// A condition on a word, as a signed number.
+/// A condition on a word, taken as a signed number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Condition {
-    /// It has a value.
+    /// The word has this value.
     Equal(i64),
-    /// It has another value.
+    /// The word has another value.
     NotEqual(i64),
-    /// It is greater.
+    /// The word is greater.
     Greater(i64),
-    /// It is greater or equal.
+    /// The word is greater or equal.
     GreaterEqual(i64),
-    /// It is less.
+    /// The word is less.
     Less(i64),
-    /// It is less or equal.
+    /// The word is less or equal.
     LessEqual(i64),
 }
 
 impl Condition {
-    /// Whether `word` satisfies it.
+    /// Whether `word` satisfies the condition.
     #[must_use]
     pub fn holds(self, word: i64) -> bool {
         match self {
@@ -255,70 +257,71 @@ impl Condition {
 /// The end of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {
-    /// When the call ended.
+    /// The moment at which the call ended.
     pub clock: Time,
-    /// How often puts and atomic operations have changed this PE's memory so far.
+    /// The number of times that puts and atomic operations have changed this PE's memory so far.
     pub changes: u64,
-    /// How many PEs have failed so far.
+    /// The number of PEs that have failed so far.
     pub failures: u32,
-    /// What has reached the [watched](Call::Watch) range since the last reply, in that order.
+    /// The data that has reached the [watched](Call::Watch) range since the last reply, in that
+    /// order.
     pub arrivals: Vec<Arrival>,
-    /// What the call answers.
+    /// The answer to the call.
     pub answer: Answer,
 }
 
-/// Bytes that have reached watched memory: now and not before they can be seen.
+/// Bytes that have reached watched memory, and that can be seen from now on, not before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arrival {
-    /// Where the first of them lies.
+    /// The address of the first byte.
     pub addr: Addr,
     /// The bytes.
     #[serde(with = "serde_bytes")]
     pub data: Vec<u8>,
 }
 
-/// What a call answers.
+/// The answer to a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// It is done.
+    /// The call is done.
     Done,
     /// Bytes that were read.
     Bytes(#[serde(with = "serde_bytes")] Vec<u8>),
     /// A word that was read.
     Word(u64),
-    /// Where memory was allocated.
+    /// The address of allocated memory.
     At(Addr),
     /// Text, or none.
     Text(Option<String>),
-    /// The call could not be done; the PE may go on.
+    /// The call could not be carried out; the PE may continue.
     Refused(Refusal),
 }
 
-/// Why a call could not be done.
+/// Why a call could not be carried out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// What kind of thing went wrong.
+    /// The kind of problem.
     pub reason: Reason,
     /// What happened, with the offending value.
     pub what: String,
-    /// What to try.
+    /// The remedy to try.
     pub remedy: String,
 }
 
-/// What kind of thing went wrong.
+/// The kind of problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reason {
-    /// Memory that is not there, or not aligned.
+    /// The memory does not exist, or the address is not aligned.
     Address,
-    /// An argument that has no kind of its own.
+    /// Another argument is wrong.
     Argument,
     /// All PEs wait, or the host's watchdog has stopped the machine.
     Aborted,
     /// The heap is full.
     Exhausted,
-    /// A PE has failed that the call needs.
+    /// A PE that the call needs has failed.
     PeerFailed,
-    /// A PE that does not exist.
+    /// The PE does not exist.
     Pe,
 }
 

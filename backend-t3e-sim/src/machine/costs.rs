@@ -1,14 +1,13 @@
-//! What each step of a transfer costs. The machines that are known are in `preset.rs`.
+//! The cost of each step of a transfer. The known machines are in `preset.rs`.
 
 use serde::{Deserialize, Serialize};
 
 use super::time::Time;
 
-/// What each step costs on one machine.
+/// The cost of each step on one machine.
 ///
-/// A put of `n` bytes over `h` hops without contention is visible after
-/// `start + n / register_rate + inject + h · hop + eject`; a PE that polls for it goes on `poll`
-/// later.
+/// A put of `n` bytes over `h` hops without contention is visible after `start + n / register_rate
+/// + inject + h · hop + eject`; a PE that polls for it continues `poll` later.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Costs {
     /// Name of the preset.
@@ -17,7 +16,7 @@ pub struct Costs {
     pub start: Time,
     /// Rate at which words pass through the E-registers, in million bytes per second.
     pub register_rate: f64,
-    /// The same for words that do not lie one after the other.
+    /// The same for words that are not contiguous.
     pub strided_rate: f64,
     /// User E-registers of a PE: words that it may have in flight.
     pub registers: usize,
@@ -33,21 +32,22 @@ pub struct Costs {
     pub access: Time,
     /// Rate of a copy from local memory to local memory, in million bytes per second.
     pub copy_rate: f64,
-    /// From a word's change to the PE that polls it going on.
+    /// From the change of a word until the PE that polls it continues.
     pub poll: Time,
-    /// One atomic operation at the memory; the next one there waits for it.
+    /// One atomic operation at the memory, during which the next one there waits.
     pub atomic: Time,
     /// Entering and leaving the barrier network; the way through it is counted in hops.
     pub barrier: Time,
-    /// Extra for a transfer with bytes that do not fill a word.
+    /// Extra cost of a transfer with bytes that do not fill a word.
     pub partial_word: Time,
     /// Reading the clock.
     pub clock: Time,
-    /// A call that the real machine does not have, so that a loop of them ends.
+    /// A call that the real machine does not have. It costs something so that a loop of such calls
+    /// ends.
     pub emulation: Time,
 }
 
-/// Bytes of a cache line: what one access to local memory brings.
+/// Bytes of a cache line, which is what one access to local memory fetches.
 pub(crate) const LINE: usize = 64;
 
 impl Costs {
@@ -57,7 +57,7 @@ impl Costs {
         self.access + Time::of_bytes(bytes, self.copy_rate)
     }
 
-    /// Reading or writing `bytes` of local memory: one access, and a copy of what is longer than a
+    /// Reading or writing `bytes` of local memory: one access, and a copy if they are longer than a
     /// line.
     #[must_use]
     pub fn touch(&self, bytes: usize) -> Time {

@@ -1,4 +1,4 @@
-//! What is going to happen, and in which order.
+//! The events that are going to happen, and their order.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -23,7 +23,7 @@ pub(crate) enum Kind {
     Queue { from: u32, addr: Addr, op: Atomic },
     /// An atomic operation changes its memory.
     Operate { from: u32, addr: Addr, op: Atomic },
-    /// Its memory is read for `from`, for the bytes from `offset` on of what that gets.
+    /// Its memory is read for a get of `from`, for the bytes from `offset` on of that get.
     Read {
         from: u32,
         addr: Addr,
@@ -31,7 +31,7 @@ pub(crate) enum Kind {
         stride: Option<Stride>,
         offset: usize,
     },
-    /// Bytes that it gets reach its E-registers.
+    /// Bytes of its get reach its E-registers.
     Arrive { offset: usize, data: Vec<u8> },
     /// The old value of an atomic operation reaches it.
     Answer { word: u64 },
@@ -39,14 +39,14 @@ pub(crate) enum Kind {
     Issue,
     /// Its call starts.
     Start,
-    /// It has slept long enough, if it is still the same sleep.
+    /// The deadline of a sleep, which has an effect only if it is still in the same sleep.
     Deadline { sleep: u64 },
     /// Its call ends.
     Resume,
 }
 
 impl Kind {
-    /// What comes first at one moment: first memory changes, then it is read, then PEs act.
+    /// The order of events at one moment: first memory changes, then it is read, then PEs act.
     fn class(&self) -> u8 {
         match self {
             Self::Land { .. } | Self::Queue { .. } | Self::Operate { .. } => 0,
@@ -60,7 +60,7 @@ impl Kind {
     }
 }
 
-/// Part of the bytes of a put.
+/// A part of the bytes of a put.
 #[derive(Clone, Debug)]
 pub(crate) struct Piece {
     pub(crate) all: Arc<Vec<u8>>,
@@ -108,8 +108,8 @@ impl Ord for Event {
     }
 }
 
-/// All that is going to happen; the earliest first, ties by kind, then by PE, then in the order in
-/// which they were added.
+/// All events that are going to happen: the earliest first; ties by kind, then by PE, then in the
+/// order in which they were added.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     heap: BinaryHeap<Reverse<Event>>,
@@ -132,7 +132,7 @@ impl Events {
         self.heap.pop().map(|Reverse(event)| event)
     }
 
-    /// How many were ever added.
+    /// The number of events ever added.
     pub(crate) fn added(&self) -> u64 {
         self.added
     }

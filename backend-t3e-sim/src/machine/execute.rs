@@ -1,4 +1,4 @@
-//! What a PE's call does when it starts.
+//! The start of a PE's call, and what the call does then.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::time::Time;
 
 impl Machine {
     pub(super) fn start(&mut self, pe: u32) {
-        // Running for the moment: a PE that acts is not one that waits.
+        // Running for the moment, because a PE that acts does not wait.
         let doing = std::mem::replace(&mut self.pes[pe as usize].doing, Doing::Running);
         let Doing::Starting(call) = doing else {
             unreachable!("PE {pe} starts no call")
@@ -98,7 +98,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Calls that the real machine does not have: they cost next to nothing.
+    /// Executes calls that the real machine does not have, which cost next to nothing.
     fn execute_free(&mut self, pe: u32, call: Call) -> Result<(), Refusal> {
         let answer = match call {
             Call::ArenaAllocate { len } => Answer::At(self.pes[pe as usize].memory.allocate(len)?),
@@ -206,7 +206,7 @@ impl Machine {
         Ok(())
     }
 
-    /// A PE waits in the way `how`, unless what it waits for is there `already`.
+    /// Lets a PE wait in the way `how`, unless what it waits for has `already` happened.
     fn sleep(&mut self, pe: u32, how: Doing, already: bool, failures: u32, deadline: Time) {
         let waiting = &mut self.pes[pe as usize];
         let poll = self.now + self.costs.poll;
@@ -229,7 +229,7 @@ impl Machine {
         }
     }
 
-    /// The memory of a PE has changed: if it waits for that, it goes on `cost` later.
+    /// Handles a change of a PE's memory: if the PE waits for that, it continues `cost` later.
     pub(super) fn wake(&mut self, pe: u32, cost: Time) {
         let waiting = &self.pes[pe as usize];
         let goes_on = match waiting.doing {
@@ -246,7 +246,7 @@ impl Machine {
         }
     }
 
-    /// The software's part of a transfer to or from `addr`.
+    /// The cost of the software's part of a transfer to or from `addr`.
     fn start_of(&self, addr: Addr, len: usize) -> Time {
         let whole = addr.0.is_multiple_of(8) && len.is_multiple_of(8);
         let extra = if whole {

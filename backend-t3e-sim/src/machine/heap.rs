@@ -1,10 +1,10 @@
-//! Which parts of the symmetric heap are allocated: one account for all PEs.
+//! The allocated parts of the symmetric heap: one account for all PEs.
 
 use std::collections::BTreeMap;
 
 use super::costs::LINE;
 
-/// First fit over free ranges, in whole lines.
+/// A first-fit allocator over free ranges, in whole lines.
 #[derive(Debug)]
 pub(crate) struct Heap {
     free: BTreeMap<usize, usize>,
@@ -13,7 +13,7 @@ pub(crate) struct Heap {
 }
 
 impl Heap {
-    /// All of `heap` free, after `statics` that are never allocated.
+    /// Makes a heap of `heap` free bytes, which follow `statics` bytes that are never allocated.
     pub(crate) fn new(statics: usize, heap: usize) -> Self {
         let start = statics.next_multiple_of(LINE);
         let size = start + heap / LINE * LINE;
@@ -28,7 +28,8 @@ impl Heap {
         }
     }
 
-    /// The offset of `len` bytes, or how many are left when they do not fit in one piece.
+    /// Allocates `len` bytes and returns their offset, or the number of free bytes if they do not
+    /// fit in one piece.
     pub(crate) fn allocate(&mut self, len: usize) -> Result<usize, usize> {
         let left = |heap: &Self| heap.free.values().sum();
         let Some(need) = len.max(1).checked_next_multiple_of(LINE) else {
@@ -46,7 +47,7 @@ impl Heap {
         Ok(at)
     }
 
-    /// Whether `at` was allocated; it is free then, and joined with its neighbours.
+    /// Frees the range at `at` and joins it with its neighbours. Returns whether it was allocated.
     pub(crate) fn free(&mut self, at: usize) -> bool {
         let Some(mut len) = self.used.remove(&at) else {
             return false;

@@ -1,4 +1,4 @@
-//! What all PEs do together: the barrier network, symmetric memory, failing and leaving.
+//! What concerns all PEs: the barrier network, symmetric memory, failing and leaving.
 
 use super::address::Addr;
 use super::call::{Answer, Reason, Refusal};
@@ -7,7 +7,7 @@ use super::report::list;
 use super::run::Machine;
 
 impl Machine {
-    /// A PE enters the barrier network, for what all do there.
+    /// Lets a PE enter the barrier network, for an operation of all PEs.
     pub(super) fn meet(&mut self, pe: u32, meeting: Meeting) {
         if let Some(absent) = self.absent() {
             self.refuse(pe, absent);
@@ -36,7 +36,7 @@ impl Machine {
         }
     }
 
-    /// What all PEs want, if they want the same.
+    /// The operation that all PEs want, if it is the same.
     fn agreed(&self) -> Result<Meeting, Refusal> {
         let wants = |pe: &Pe| match &pe.doing {
             Doing::Meeting(meeting) => meeting.clone(),
@@ -97,14 +97,14 @@ impl Machine {
         ))
     }
 
-    /// A PE leaves for good.
+    /// Lets a PE leave for good.
     pub(super) fn leave(&mut self, pe: u32) {
         self.pes[pe as usize].doing = Doing::Left;
         self.events.add(self.now, pe, super::event::Kind::Resume);
         self.dismiss();
     }
 
-    /// A PE is held to be failed from now on.
+    /// Holds a PE to be failed from now on.
     pub(super) fn declare(&mut self, pe: u32, why: String) {
         let failed = &mut self.pes[pe as usize].failed;
         if failed.is_some() {
@@ -120,7 +120,7 @@ impl Machine {
         self.dismiss();
     }
 
-    /// Sends those home that wait for somebody who will not come.
+    /// Ends the waits of PEs that wait in the barrier network for a PE that will not come.
     fn dismiss(&mut self) {
         let Some(absent) = self.absent() else {
             return;
@@ -133,7 +133,7 @@ impl Machine {
         self.met = 0;
     }
 
-    /// Why all PEs cannot meet, if they cannot.
+    /// Why not all PEs can meet, if they cannot.
     fn absent(&self) -> Option<Refusal> {
         let mut pes = (0..).zip(&self.pes);
         let (number, how) = pes.find_map(|(number, pe)| match (&pe.failed, &pe.doing) {

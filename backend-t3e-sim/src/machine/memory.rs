@@ -1,4 +1,5 @@
-//! The memory of one PE: its part of the symmetric heap, and what it allocated for itself.
+//! The memory of one PE: its part of the symmetric heap, and the memory that it allocated for
+//! itself.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +8,11 @@ use super::call::{Reason, Refusal, Stride};
 use super::costs::LINE;
 use super::sparse::Sparse;
 
-/// Memory of one PE. The heap costs the host what has been written of it.
+/// Memory of one PE. The heap uses host memory only where it has been written.
 #[derive(Debug)]
 pub(crate) struct Memory {
     heap: Sparse,
-    /// By the first address of each.
+    /// The blocks that the PE allocated for itself, by their first address.
     arena: BTreeMap<u64, Vec<u8>>,
     next: u64,
     used: usize,
@@ -29,7 +30,7 @@ impl Memory {
         }
     }
 
-    /// Allocates outside of the symmetric heap.
+    /// Allocates outside the symmetric heap.
     pub(crate) fn allocate(&mut self, len: usize) -> Result<Addr, Refusal> {
         if len > self.most - self.used {
             return Err(Refusal::new(
@@ -42,15 +43,15 @@ impl Memory {
             ));
         }
         let addr = self.next;
-        // A line between two blocks, so that an access beyond one does not meet the next; never the
-        // same address twice, so that one that was freed is noticed.
+        // A line is left between two blocks, so that an access beyond one does not hit the next. No
+        // address is used twice, so that an access to a freed block is noticed.
         self.next += (len as u64).next_multiple_of(LINE as u64) + LINE as u64;
         self.used += len;
         self.arena.insert(addr, vec![0; len]);
         Ok(Addr(addr))
     }
 
-    /// Frees what [`allocate`](Self::allocate) gave.
+    /// Frees a block from [`allocate`](Self::allocate).
     pub(crate) fn free(&mut self, addr: Addr) -> Result<(), Refusal> {
         let Some(block) = self.arena.remove(&addr.0) else {
             return Err(Refusal::new(
@@ -75,7 +76,7 @@ impl Memory {
         })
     }
 
-    /// Reads bytes; false if there are none.
+    /// Reads bytes; `false` if there is no such memory.
     pub(crate) fn read(&self, addr: Addr, target: &mut [u8]) -> bool {
         if !self.contains(addr, target.len()) {
             return false;
@@ -89,7 +90,7 @@ impl Memory {
         true
     }
 
-    /// Writes bytes; false if there is no such memory.
+    /// Writes bytes; `false` if there is no such memory.
     pub(crate) fn write(&mut self, addr: Addr, source: &[u8]) -> bool {
         if !self.contains(addr, source.len()) {
             return false;
@@ -103,7 +104,7 @@ impl Memory {
         true
     }
 
-    /// The same bytes, in a vector.
+    /// Reads bytes into a vector.
     pub(crate) fn bytes(&self, addr: Addr, len: usize) -> Option<Vec<u8>> {
         if !self.contains(addr, len) {
             return None;
@@ -119,7 +120,7 @@ impl Memory {
             .then(|| u64::from_le_bytes(bytes))
     }
 
-    /// Writes bytes that came through the network; false if there is no such memory any more.
+    /// Writes bytes that came through the network; `false` if there is no such memory any more.
     pub(crate) fn land(&mut self, addr: Addr, data: &[u8], stride: Option<Stride>) -> bool {
         let Some(Stride { element, step }) = stride else {
             return self.write(addr, data);
@@ -148,7 +149,8 @@ impl Memory {
     }
 }
 
-/// Bytes from the first to the last that a transfer touches; `None` if the stride makes no sense.
+/// Number of bytes from the first to the last that a transfer touches; `None` if the stride makes
+/// no sense.
 pub(crate) fn reach(len: usize, stride: Option<Stride>) -> Option<usize> {
     let Some(Stride { element, step }) = stride else {
         return Some(len);

@@ -1,7 +1,9 @@
-//! The machine: a pure state machine with virtual time. No threads, no clock of the host, no I/O.
+//! The machine: a pure state machine with virtual time. It has no threads, no clock of the host and
+//! no I/O.
 //!
-//! [`Machine`] knows every PE's clock and memory, the links and what is under way on them. It takes
-//! [`Call`]s and says which PE's program runs next; [`drive`](crate::drive) does the running.
+//! [`Machine`] knows every PE's clock and memory, the links, and what is under way on them. It
+//! takes [`Call`]s and says which PE's program runs next; [`drive`](crate::drive) runs the
+//! programs.
 
 mod address;
 mod call;

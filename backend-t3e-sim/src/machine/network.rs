@@ -1,4 +1,4 @@
-//! The links: how long a packet is under way when others are too.
+//! The links: how long a packet is under way when other packets are, too.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use super::torus::{Direction, Torus};
 
 /// All links of the machine.
 ///
-/// A packet cuts through: its head leaves a router before its tail has come in. Each link remembers
-/// until when it is busy; a packet that comes earlier waits.
+/// Packets are routed by cut-through: the head of a packet leaves a router before its tail has come
+/// in. Each link remembers until when it is busy; a packet that comes earlier waits.
 #[derive(Debug)]
 pub(crate) struct Network {
     torus: Torus,
@@ -18,11 +18,11 @@ pub(crate) struct Network {
     hop: Time,
     link_rate: f64,
     eject: Time,
-    /// When each link will be free, by node and direction.
+    /// The moment at which each link will be free, by node and direction.
     free: Vec<Time>,
-    /// By how much some links are slower than they should be.
+    /// The factors by which some links are slower than they should be.
     slow: BTreeMap<usize, f64>,
-    /// Chooses channels, on a machine whose packets need not take them in order.
+    /// Chooses channels, on a machine whose packets need not keep to the fixed order of directions.
     adaptive: Option<Rng>,
 }
 
@@ -49,7 +49,8 @@ impl Network {
         &self.torus
     }
 
-    /// When the last of `bytes` reaches the memory of `to`, if it is in its E-register at `ready`.
+    /// The moment at which the last of `bytes` reaches the memory of `to`, if it is in its
+    /// E-register at `ready`.
     pub(crate) fn carry(&mut self, from: u32, to: u32, ready: Time, bytes: usize) -> Time {
         let mut tail = ready + self.inject;
         let mut node = from;
@@ -60,14 +61,14 @@ impl Network {
         tail + self.eject
     }
 
-    /// From a memory to its requester, for what is too short to keep a link busy.
+    /// The time from a memory to its requester, for a packet too short to keep a link busy.
     pub(crate) fn acknowledge(&self, from: u32, to: u32) -> Time {
         let hops = u64::from(self.torus.hops(from, to));
         self.inject + self.hop * hops + self.eject
     }
 
-    /// When the tail of a packet reaches the other end of a link, if it comes to this end at
-    /// `tail`.
+    /// The moment at which the tail of a packet reaches the other end of a link, if it reaches this
+    /// end at `tail`.
     fn cross(&mut self, link: usize, tail: Time, bytes: usize) -> Time {
         let mut busy = Time::of_bytes(bytes, self.link_rate);
         if let Some(factor) = self.slow.get(&link) {
@@ -85,7 +86,7 @@ impl Network {
             return ways.next();
         };
         let free = |direction: &Direction| self.free[link(node, *direction)];
-        // The link that is free first; among equals, what the seed says.
+        // Takes the link that is free first; the seed decides among equals.
         ways.map(|way| (free(&way), rng.next(), way))
             .min_by_key(|(free, draw, _)| (*free, *draw))
             .map(|(_, _, way)| way)
@@ -112,7 +113,7 @@ mod tests {
         let mut net = network(64, None);
         let ready = Time::from_ns(5000);
         for to in 0..64 {
-            // Each from another node's view would share links: a fresh network for each.
+            // Packets would share links of one network, so each packet gets a fresh one.
             let mut alone = network(64, None);
             let hops = alone.torus().hops(0, to);
             assert_eq!(alone.carry(0, to, ready, 64), ready + costs.way(hops));

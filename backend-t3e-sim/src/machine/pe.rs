@@ -1,4 +1,4 @@
-//! What the machine knows of one PE.
+//! The state of one PE in the machine.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -12,22 +12,23 @@ use super::time::Time;
 /// One PE.
 #[derive(Debug)]
 pub(crate) struct Pe {
-    /// Its clock: while it runs or waits, when its last call ended or began to wait.
+    /// Its clock. While it runs or waits, this is the moment at which its last call ended or began
+    /// to wait.
     pub(crate) clock: Time,
     pub(crate) doing: Doing,
     pub(crate) memory: Memory,
     pub(crate) registers: Registers,
-    /// When its memory will have done the atomic operations that have reached it.
+    /// The moment at which its memory will have done all atomic operations that have reached it.
     pub(crate) atomics_done: Time,
     /// How often puts and atomic operations have changed its memory.
     pub(crate) changes: u64,
-    /// The range of its memory that it watches: the first byte, and how many.
+    /// The range of its memory that it watches: the first byte, and the number of bytes.
     pub(crate) watched: (Addr, usize),
-    /// What has reached that range since the last reply.
+    /// The data that has reached that range since the last reply.
     pub(crate) arrivals: Vec<Arrival>,
-    /// Which of its sleeps it is in: a deadline of an earlier one counts for nothing.
+    /// The number of its current sleep, so that the deadline of an earlier sleep has no effect.
     pub(crate) sleep: u64,
-    /// What it says that it is doing.
+    /// Its own note on what it is doing.
     pub(crate) note: String,
     /// Why it is held to be failed.
     pub(crate) failed: Option<String>,
@@ -42,7 +43,7 @@ pub(crate) enum Doing {
     Starting(Call),
     /// It issues a put.
     Putting(Put),
-    /// It waits for what it gets.
+    /// It waits for the bytes of a get.
     Getting(Get),
     /// It waits for the old value of an atomic operation.
     Operating { on: u32, addr: Addr },
@@ -54,7 +55,7 @@ pub(crate) enum Doing {
     Watching,
     /// It waits for all others.
     Meeting(Meeting),
-    /// Its call has an answer, and ends at a moment that is known.
+    /// Its call has an answer, and the moment at which it ends is known.
     Ending(Answer),
     /// It has left.
     Left,
@@ -68,7 +69,7 @@ pub(crate) struct Put {
     pub(crate) data: Arc<Vec<u8>>,
     pub(crate) stride: Option<Stride>,
     pub(crate) issued: usize,
-    /// A word that is put when everything under way has been acknowledged.
+    /// A word to put once everything under way has been acknowledged.
     pub(crate) then: Option<(Addr, u64)>,
 }
 
@@ -85,7 +86,7 @@ pub(crate) struct Get {
     pub(crate) held_up: bool,
 }
 
-/// What PEs do together.
+/// An operation that all PEs do together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Meeting {
     Barrier,
@@ -94,7 +95,7 @@ pub(crate) enum Meeting {
 }
 
 impl Doing {
-    /// Whether it sleeps until something happens, or until a deadline.
+    /// Whether the PE sleeps until something happens or a deadline passes.
     pub(crate) fn sleeps(&self) -> bool {
         matches!(self, Self::Sleeping | Self::Watching)
     }
@@ -117,7 +118,8 @@ impl Pe {
         }
     }
 
-    /// `len` bytes of its memory from `addr` on have been changed by a put or an atomic operation.
+    /// Notes that a put or an atomic operation has changed `len` bytes of its memory from `addr`
+    /// on.
     pub(crate) fn changed(&mut self, addr: Addr, len: usize) {
         self.changes += 1;
         let (Addr(first), count) = self.watched;
@@ -133,7 +135,7 @@ impl Pe {
         }));
     }
 
-    /// What it waits for, for people; `None` if it does not wait.
+    /// A text for people that says what the PE waits for; `None` if it does not wait.
     pub(crate) fn waits_for(&self) -> Option<String> {
         let mut text = match &self.doing {
             Doing::Until { addr, until } => format!("the word at {addr} to be {until}"),

@@ -1,4 +1,4 @@
-//! The machines that are known: each number with where it is from, or the word "fitted".
+//! The known machines. Each number has its source, or the word "fitted".
 //!
 //! Sources, by the short names used below:
 //! - *MP_Lite*: "MP_Lite Performance on the Cray T3E", Ames Laboratory: SHMEM reaches 340 MB/s and
@@ -11,9 +11,9 @@
 //!   to 300.
 //! - *ARSC*: "Performance of the Cray T3E-1200E": the system logic runs at 75 MHz on every model.
 //!
-//! "Fitted" numbers are chosen so that the sums meet the figures of *MP_Lite* on the T3E-900; on
-//! the other models what the processor does is scaled with its clock, and what the system logic
-//! does is not.
+//! "Fitted" numbers are chosen so that the sums meet the figures of *MP_Lite* on the T3E-900. On
+//! the other models, work of the processor is scaled with its clock, and work of the system logic
+//! is not.
 
 use portolan_core::{Error, ErrorKind, Result};
 
@@ -25,7 +25,7 @@ use super::time::Time;
 pub enum Preset {
     /// The T3E, later called T3E-600: 300 MHz.
     T3e600,
-    /// The T3E-900: 450 MHz. The model that the figures are checked on.
+    /// The T3E-900: 450 MHz. The figures are checked on this model.
     #[default]
     T3e900,
     /// The T3E-1200: 600 MHz.
@@ -33,10 +33,10 @@ pub enum Preset {
 }
 
 impl Preset {
-    /// All of them.
+    /// All models.
     pub const ALL: [Self; 3] = [Self::T3e600, Self::T3e900, Self::T3e1200];
 
-    /// Its name, as settings know it.
+    /// The name of the model in settings.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -49,7 +49,8 @@ impl Preset {
     /// The model of that name.
     ///
     /// # Errors
-    /// [`InvalidSetting`](ErrorKind::InvalidSetting) with the names that there are.
+    /// [`InvalidSetting`](ErrorKind::InvalidSetting) with the known names, if there is no such
+    /// model.
     ///
     /// ```
     /// use portolan_t3e_sim::Preset;
@@ -80,7 +81,7 @@ impl Preset {
         }
     }
 
-    /// What its steps cost.
+    /// The costs of the model's steps.
     #[must_use]
     pub fn costs(self) -> Costs {
         let clocks = |n: f64| Time::from_us(n / f64::from(self.megahertz()));

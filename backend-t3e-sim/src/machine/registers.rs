@@ -1,19 +1,19 @@
-//! The E-registers: how many words a PE has in flight.
+//! The E-registers, which bound how many words a PE has in flight.
 
 use std::collections::VecDeque;
 
 use super::time::Time;
 
-/// E-registers that hold words under way, with when each will be acknowledged.
+/// The E-registers that hold words under way, and the moments at which those will be acknowledged.
 #[derive(Debug, Default)]
 pub(crate) struct Registers {
-    /// By the order of issue: when acknowledged, and how many words.
+    /// In the order of issue: the moment of the acknowledgement, and the number of words.
     busy: VecDeque<(Time, usize)>,
     words: usize,
 }
 
 impl Registers {
-    /// The first moment from `now` on at which `words` more fit into `limit` registers.
+    /// The first moment, from `now` on, at which `words` more words fit into `limit` registers.
     ///
     /// More words than there are registers wait until all are free, and use them in turns.
     pub(crate) fn room(&mut self, now: Time, words: usize, limit: usize) -> Time {
@@ -35,18 +35,18 @@ impl Registers {
         at
     }
 
-    /// `words` are under way until `acknowledged`.
+    /// Notes that `words` words are under way until `acknowledged`.
     pub(crate) fn hold(&mut self, words: usize, acknowledged: Time) {
         self.busy.push_back((acknowledged, words));
         self.words += words;
     }
 
-    /// When everything under way will have been acknowledged.
+    /// The moment at which everything under way will have been acknowledged.
     pub(crate) fn all_free(&self, now: Time) -> Time {
         self.busy.iter().map(|(at, _)| *at).fold(now, Time::max)
     }
 
-    /// Forgets what has been acknowledged by `now`.
+    /// Forgets the words that have been acknowledged by `now`.
     pub(crate) fn release(&mut self, now: Time) {
         self.busy.retain(|(at, _)| *at > now);
         self.words = self.busy.iter().map(|(_, words)| words).sum();

@@ -1,14 +1,14 @@
-//! Who waits for what, for people.
+//! The report, for people, of which PE waits for what.
 
 use std::fmt::Write;
 
 use super::pe::{Doing, Pe};
 use super::time::Time;
 
-/// Lines that a report has at most.
+/// Most lines of a report.
 const LINES: usize = 16;
 
-/// All PEs wait: what each of them waits for.
+/// The report for the case that all PEs wait: what each of them waits for.
 pub(crate) fn deadlock(pes: &[Pe], now: Time) -> String {
     let left = pes
         .iter()

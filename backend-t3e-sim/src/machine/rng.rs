@@ -1,4 +1,4 @@
-//! Pseudo-random numbers from a seed: everything random on the machine comes from here.
+//! Pseudo-random numbers from a seed: the source of everything random on the machine.
 
 /// The generator splitmix64: small, fast, and good enough for choosing channels and delays.
 #[derive(Clone, Debug)]
@@ -17,9 +17,9 @@ impl Rng {
         z ^ z >> 31
     }
 
-    /// A number below `bound`; 0 if that is 0.
+    /// A number below `bound`; 0 if `bound` is 0.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        // The high half of the product: as even as a simulation needs it.
+        // The high half of the product, which is as uniform as a simulation needs.
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 }

@@ -1,4 +1,4 @@
-//! The machine: calls go in, and the PE that runs next comes out.
+//! Running the machine: it takes calls, and says which PE runs next.
 
 use super::call::{Answer, Call, Reason, Refusal, Reply};
 use super::costs::Costs;
@@ -15,9 +15,9 @@ use super::time::Time;
 /// A T3E: a pure state machine.
 ///
 /// At the start every PE's program runs. Each hands its calls to [`submit`](Self::submit) and
-/// waits; when none [runs](Self::running), [`advance`](Self::advance) lets virtual time pass until
-/// the call of one PE ends, and says which. Only that PE's program runs then. So the order of
-/// everything follows from virtual time and the seed alone.
+/// waits. When none [runs](Self::running), [`advance`](Self::advance) lets virtual time pass until
+/// the call of one PE ends, and says which PE that is. Only that PE's program runs then. So the
+/// order of everything follows from virtual time and the seed alone.
 ///
 /// ```
 /// use portolan_t3e_sim::machine::{Call, Machine, Next, Setup};
@@ -35,13 +35,13 @@ pub struct Machine {
     pub(super) pes: Vec<Pe>,
     pub(super) events: Events,
     pub(super) heap: Heap,
-    /// PEs in [`Doing::Meeting`], and when the last of them came.
+    /// Number of PEs in [`Doing::Meeting`]; `met_at` is the moment at which the last of them came.
     pub(super) met: usize,
     pub(super) met_at: Time,
     pub(super) failures: u32,
     /// Delays of words, on a machine that does not keep them in order.
     pub(super) reorder: Option<(Rng, Time)>,
-    /// The moment of the event that was handled last.
+    /// The moment of the last event that was handled.
     pub(super) now: Time,
     slowness: Vec<f64>,
     running: usize,
@@ -49,23 +49,23 @@ pub struct Machine {
     stopped: Option<Refusal>,
 }
 
-/// What comes next.
+/// What happens next.
 #[derive(Debug)]
 pub enum Next {
     /// The call of this PE has ended: its program runs.
     Resume(u32, Reply),
     /// No PE is left.
     Finished,
-    /// All PEs that are left wait, and nothing is going to happen; the text says who waits for
-    /// what. Somebody [fails](Machine::declare_failed), or the driver [stops](Machine::stop) the
-    /// machine.
+    /// All PEs that are left wait, and no event is going to happen; the text says which PE waits
+    /// for what. The driver then declares a PE [failed](Machine::declare_failed), or
+    /// [stops](Machine::stop) the machine.
     Deadlock(String),
     /// The machine has stopped: every call that has not ended fails with this.
     Stopped(Refusal),
 }
 
 impl Machine {
-    /// A machine at time 0.
+    /// Makes a machine at time 0.
     #[must_use]
     pub fn new(setup: Setup) -> Self {
         let Setup {
@@ -99,7 +99,7 @@ impl Machine {
             met: 0,
             met_at: Time::ZERO,
             failures: 0,
-            // Another stream than the channels': the two do not follow each other.
+            // A stream of its own, so that delays do not follow the choices of channels.
             reorder: seed.map(|seed| (Rng::new(!seed), delay)),
             now: Time::ZERO,
             slowness,
@@ -110,13 +110,13 @@ impl Machine {
         }
     }
 
-    /// How many PEs there are.
+    /// The number of PEs.
     #[must_use]
     pub fn pes(&self) -> u32 {
         self.pes.len() as u32
     }
 
-    /// What things cost.
+    /// The costs of the machine's steps.
     #[must_use]
     pub fn costs(&self) -> &Costs {
         &self.costs
@@ -128,13 +128,14 @@ impl Machine {
         self.heap.size()
     }
 
-    /// By how much the processor of a PE is slower than it should be.
+    /// The factor by which the processor of a PE is slower than it should be.
     #[must_use]
     pub fn slowness(&self, pe: u32) -> f64 {
         self.slowness[pe as usize]
     }
 
-    /// How many PEs' programs run on the host. While any does, time stands still.
+    /// The number of PEs whose programs run on the host. While any of them runs, virtual time
+    /// stands still.
     #[must_use]
     pub fn running(&self) -> usize {
         self.running
@@ -156,7 +157,7 @@ impl Machine {
         self.pes[pe as usize].clock
     }
 
-    /// How many events there have been so far: what the emulation of this machine costs the host.
+    /// The number of events so far, which measures what the emulation costs the host.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.events.added()
@@ -174,7 +175,7 @@ impl Machine {
         self.stopped.get_or_insert(refusal);
     }
 
-    /// A PE is held to be failed from now on: it says so itself, or its driver has seen it die.
+    /// Holds a PE to be failed from now on: it has said so itself, or its driver has seen it die.
     ///
     /// # Panics
     /// If there is no such PE.
@@ -182,10 +183,11 @@ impl Machine {
         self.declare(pe, why.to_owned());
     }
 
-    /// A PE makes a call, `computing` after the end of its last one; its program runs no longer.
+    /// Takes a call of a PE, made `computing` after the end of its last one. The PE's program no
+    /// longer runs.
     ///
     /// # Panics
-    /// If there is no such PE or its program does not run: the driver's mistake.
+    /// If there is no such PE or its program does not run, which is a mistake of the driver.
     pub fn submit(&mut self, pe: u32, computing: Time, call: Call) {
         let caller = &mut self.pes[pe as usize];
         assert!(
@@ -201,7 +203,7 @@ impl Machine {
     /// Lets time pass until a call ends.
     ///
     /// # Panics
-    /// If a PE's program still runs: the driver's mistake.
+    /// If a PE's program still runs, which is a mistake of the driver.
     pub fn advance(&mut self) -> Next {
         assert_eq!(self.running, 0, "time stands still while a program runs");
         loop {
@@ -277,7 +279,7 @@ impl Machine {
         Next::Resume(pe, reply)
     }
 
-    /// The call of a PE ends at `at`.
+    /// Lets the call of a PE end at `at`.
     pub(super) fn end(&mut self, pe: u32, at: Time, answer: Answer) {
         self.pes[pe as usize].doing = Doing::Ending(answer);
         self.events.add(at, pe, Kind::Resume);

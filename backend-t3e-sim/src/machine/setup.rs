@@ -1,4 +1,4 @@
-//! What a machine is built from.
+//! The parameters from which a machine is built.
 
 use portolan_core::{Error, ErrorKind, Result};
 
@@ -23,8 +23,8 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// A sound T3E-900 of `pes` PEs on the torus that fits them, with 16 MiB of heap each, whose
-    /// packets keep their order.
+    /// A T3E-900 without faults, of `pes` PEs on the torus that fits them, with 16 MiB of heap
+    /// each, whose packets keep their order.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if no torus fits.
@@ -32,10 +32,10 @@ impl Setup {
         Ok(Self::on(pes, Torus::fitting(pes)?))
     }
 
-    /// The same on a torus that has at least as many nodes; nodes may stay empty.
+    /// The same on a given torus with at least as many nodes; nodes may stay empty.
     ///
     /// # Panics
-    /// If it has fewer.
+    /// If the torus has fewer nodes.
     #[must_use]
     pub fn on(pes: u32, torus: Torus) -> Self {
         assert!(pes > 0 && pes <= torus.nodes(), "{pes} PEs on {torus}");
@@ -53,43 +53,44 @@ impl Setup {
         }
     }
 
-    /// What things cost.
+    /// Sets the costs of the machine's steps.
     #[must_use]
     pub fn costs(mut self, costs: Costs) -> Self {
         self.costs = costs;
         self
     }
 
-    /// Bytes of symmetric heap of each PE.
+    /// Sets the bytes of symmetric heap of each PE.
     #[must_use]
     pub fn heap(mut self, bytes: usize) -> Self {
         self.heap = bytes;
         self
     }
 
-    /// Bytes of static data of each PE: symmetric, zeroed, from address 0 on, before the heap.
+    /// Sets the bytes of static data of each PE. They are symmetric and zeroed, and lie from
+    /// address 0 on, before the heap.
     #[must_use]
     pub fn statics(mut self, bytes: usize) -> Self {
         self.statics = bytes;
         self
     }
 
-    /// Bytes that each PE can allocate for itself.
+    /// Sets the bytes that each PE can allocate for itself.
     #[must_use]
     pub fn arena(mut self, bytes: usize) -> Self {
         self.arena = bytes;
         self
     }
 
-    /// Packets choose their channels, and words that no fence keeps in order arrive in any: both as
-    /// the seed says.
+    /// Lets packets choose their channels, and lets words that no fence orders arrive in any order;
+    /// the seed decides both.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// A processor that takes longer for what is charged to it, by a factor.
+    /// Makes a processor slower: computation that is charged to it takes longer by a factor.
     ///
     /// # Errors
     /// [`InvalidSetting`](ErrorKind::InvalidSetting) if there is no such PE, or the factor is below
@@ -103,7 +104,7 @@ impl Setup {
         Ok(self)
     }
 
-    /// A link that takes longer for each byte, by a factor.
+    /// Makes a link slower: each byte takes longer by a factor.
     ///
     /// # Errors
     /// [`InvalidSetting`](ErrorKind::InvalidSetting) if there is no such node, or the factor is
@@ -117,7 +118,7 @@ impl Setup {
         Ok(self)
     }
 
-    /// Faults as settings give them: `pe:3:2.5` or `link:0:+x:10`, separated by commas.
+    /// Adds faults, as settings give them: `pe:3:2.5` or `link:0:+x:10`, separated by commas.
     ///
     /// # Errors
     /// [`InvalidSetting`](ErrorKind::InvalidSetting) with the part that cannot be read, or as

@@ -1,15 +1,15 @@
-//! Zeroed memory that takes up the host's only where it has been written.
+//! Zeroed memory that uses the host's memory only where it has been written.
 
 use std::collections::HashMap;
 
-/// Bytes that are allocated together: a queue of which one header is used costs no more.
+/// Bytes that are allocated together, so a queue of which one header is used costs no more.
 const CHUNK: usize = 512;
 
 /// A range of bytes, zero until they are written.
 #[derive(Debug)]
 pub(crate) struct Sparse {
     len: usize,
-    /// By the number of the chunk. Only looked up: nothing depends on the order.
+    /// Chunks by their number. Only for look-ups, so nothing depends on the order.
     chunks: HashMap<usize, Box<[u8; CHUNK]>>,
 }
 

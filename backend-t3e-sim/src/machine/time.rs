@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 /// A moment or a length of virtual time, in whole picoseconds.
 ///
-/// Moments count from the start of the machine. Picoseconds, because a word of 8 bytes at 340 MB/s
-/// takes 23 529 of them; 64 bits of them are 213 days.
+/// Moments count from the start of the machine. The unit is the picosecond, because a word of 8
+/// bytes at 340 MB/s takes 23 529 of them; 64 bits of picoseconds are 213 days.
 ///
 /// ```
 /// use portolan_t3e_sim::Time;
@@ -24,36 +24,38 @@ use serde::{Deserialize, Serialize};
 pub struct Time(u64);
 
 impl Time {
-    /// The start of the machine; no time at all.
+    /// The start of the machine, or a length of 0.
     pub const ZERO: Self = Self(0);
-    /// Later than everything.
+    /// A moment that is later than all others.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// So many picoseconds.
+    /// A time of so many picoseconds.
     #[must_use]
     pub const fn from_ps(ps: u64) -> Self {
         Self(ps)
     }
 
-    /// So many nanoseconds.
+    /// A time of so many nanoseconds.
     #[must_use]
     pub const fn from_ns(ns: u64) -> Self {
         Self(ns.saturating_mul(1000))
     }
 
-    /// So many microseconds, to the nearest picosecond; negative and not-a-number count as none.
+    /// A time of so many microseconds, to the nearest picosecond; negative numbers and not-a-number
+    /// count as 0.
     #[must_use]
     pub fn from_us(us: f64) -> Self {
         Self((us * 1e6).round() as u64)
     }
 
-    /// So many seconds, to the nearest picosecond; negative and not-a-number count as none.
+    /// A time of so many seconds, to the nearest picosecond; negative numbers and not-a-number
+    /// count as 0.
     #[must_use]
     pub fn from_secs(secs: f64) -> Self {
         Self((secs * 1e12).round() as u64)
     }
 
-    /// What `bytes` take at `rate` million bytes per second.
+    /// The time that `bytes` take at `rate` million bytes per second.
     #[must_use]
     pub fn of_bytes(bytes: usize, rate: f64) -> Self {
         Self((bytes as f64 * 1e6 / rate).round() as u64)
@@ -77,13 +79,13 @@ impl Time {
         self.0 as f64 / 1e12
     }
 
-    /// From an earlier moment to this one; nothing, if it is later.
+    /// The time from an earlier moment to this one; 0 if that moment is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))
     }
 
-    /// The same, stretched by a factor.
+    /// This time, stretched by a factor.
     #[must_use]
     pub fn scaled(self, factor: f64) -> Self {
         Self((self.0 as f64 * factor).round() as u64)

@@ -25,14 +25,14 @@ pub struct Torus {
 /// One of the six directions in which a node has a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Direction {
-    /// 0 to 2.
+    /// The dimension, 0 to 2.
     pub dimension: u8,
-    /// Whether towards smaller coordinates.
+    /// Whether the direction is towards smaller coordinates.
     pub negative: bool,
 }
 
 impl Direction {
-    /// All of them, in the order in which packets take them: first all positive ones.
+    /// All directions, in the order in which packets take them: all positive ones first.
     pub const ORDER: [Self; 6] = [
         Self::new(0, false),
         Self::new(1, false),
@@ -49,7 +49,7 @@ impl Direction {
         }
     }
 
-    /// Its place in [`ORDER`](Self::ORDER).
+    /// The place of this direction in [`ORDER`](Self::ORDER).
     #[must_use]
     pub const fn index(self) -> usize {
         self.dimension as usize + if self.negative { 3 } else { 0 }
@@ -70,10 +70,10 @@ impl fmt::Display for Direction {
 }
 
 impl Torus {
-    /// The torus of exactly `pes` nodes whose sides are the most alike.
+    /// The torus of exactly `pes` nodes whose sides differ the least.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if there is none with sides of at most 32.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if no such torus has sides of at most 32.
     pub fn fitting(pes: u32) -> Result<Self> {
         let best = shapes(pes).min_by_key(|sides| (sides.iter().sum::<u32>(), *sides));
         best.map(|sides| Self { sides }).ok_or_else(|| {
@@ -97,11 +97,11 @@ impl Torus {
         })
     }
 
-    /// Reads `8x8x4`, and checks that `pes` PEs fit; nodes may stay empty.
+    /// Reads a text such as `8x8x4`, and checks that `pes` PEs fit; nodes may stay empty.
     ///
     /// # Errors
-    /// [`InvalidSetting`](ErrorKind::InvalidSetting) if it is not three sides, one is longer than
-    /// 32, or there are fewer nodes than PEs.
+    /// [`InvalidSetting`](ErrorKind::InvalidSetting) if the text is not three sides, a side is
+    /// longer than 32, or there are fewer nodes than PEs.
     pub fn parse(text: &str, pes: u32) -> Result<Self> {
         let bad = |what: String| {
             Error::new(ErrorKind::InvalidSetting, what)
@@ -127,7 +127,7 @@ impl Torus {
         Ok(torus)
     }
 
-    /// How many nodes it has.
+    /// The number of nodes.
     #[must_use]
     pub fn nodes(&self) -> u32 {
         self.sides.iter().product()
@@ -139,7 +139,7 @@ impl Torus {
         (0..3).map(|d| self.steps(from, to, d).1).sum()
     }
 
-    /// Hops between the nodes that are the farthest from each other.
+    /// Hops between the two nodes that are farthest from each other.
     #[must_use]
     pub fn diameter(&self) -> u32 {
         self.sides.iter().map(|side| side / 2).sum()
@@ -157,7 +157,7 @@ impl Torus {
     }
 
     /// The directions that bring a packet nearer to its target, in the order of
-    /// [`Direction::ORDER`]. Where both ways around are equally long, the positive one counts.
+    /// [`Direction::ORDER`]. Where both ways around are equally long, only the positive one counts.
     pub fn productive(&self, from: u32, to: u32) -> impl Iterator<Item = Direction> + use<> {
         let steps = [0, 1, 2].map(|d| self.steps(from, to, d));
         Direction::ORDER.into_iter().filter(move |direction| {
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn positive_directions_come_first() {
         let torus = Torus::parse("8x8x8", 512).unwrap();
-        // From (0, 0, 0) to (7, 1, 0): one back in x, one forth in y.
+        // From (0, 0, 0) to (7, 1, 0): one step back in x, one forward in y.
         let way: Vec<_> = torus.productive(0, 15).map(|d| d.to_string()).collect();
         assert_eq!(way, ["+y", "-x"]);
         assert_eq!(Direction::parse("-z"), Some(Direction::ORDER[5]));

@@ -8,14 +8,14 @@ use super::pe::Doing;
 use super::run::Machine;
 use super::time::Time;
 
-/// Bytes that are issued together, at most: the links are shared piece by piece.
+/// Most bytes that are issued together: transfers share the links piece by piece.
 const PIECE: usize = 512;
 
-/// A put of no more bytes than this can be torn into words, on a machine that reorders.
+/// On a machine that reorders, puts of at most this many bytes are torn into words.
 const TORN: usize = 64;
 
 impl Machine {
-    /// A PE can issue the next piece of its transfer.
+    /// Lets a PE issue the next piece of its transfer.
     pub(super) fn issue(&mut self, pe: u32) {
         match self.pes[pe as usize].doing {
             Doing::Putting(_) => self.issue_put(pe),
@@ -59,8 +59,8 @@ impl Machine {
         }
     }
 
-    /// All of a put is in the E-registers at `ready`: it ends, or goes on as a quiet and a put of a
-    /// word would.
+    /// Handles a put that is in the E-registers as a whole at `ready`: the put ends, or continues
+    /// as a quiet and a put of a word would.
     pub(super) fn put_is_issued(
         &mut self,
         pe: u32,
@@ -83,7 +83,7 @@ impl Machine {
         self.events.add(quiet, pe, Kind::Start);
     }
 
-    /// Has a piece land, whole or torn; says when all of it will have landed.
+    /// Sends a piece to its target, whole or torn. Returns when all of it will have landed.
     fn send_off(
         &mut self,
         from: u32,
@@ -139,7 +139,7 @@ impl Machine {
             );
             return;
         }
-        // Its own writes count, too: they land after it has looked.
+        // A PE's puts to itself count, too: they land after it has looked.
         let reach = reach(data.bytes().len(), stride).unwrap_or_default();
         target.changed(addr, reach);
         self.wake(pe, self.costs.poll);
@@ -155,7 +155,7 @@ impl Machine {
         let words = len.div_ceil(8);
         let held = (get.issued - get.arrived).div_ceil(8);
         if held > 0 && held + words > self.costs.registers {
-            // The next piece that arrives makes room.
+            // The next piece that arrives makes room for this one.
             get.held_up = true;
             return;
         }
@@ -187,7 +187,7 @@ impl Machine {
         }
     }
 
-    /// Memory of `pe` is read for `from`.
+    /// Reads memory of `pe` for a get of `from`.
     pub(super) fn read(
         &mut self,
         pe: u32,
@@ -227,7 +227,7 @@ impl Machine {
         }
     }
 
-    /// An atomic operation reaches the memory of `pe`, which does one after the other.
+    /// Queues an atomic operation at the memory of `pe`, which does one after the other.
     pub(super) fn queue_atomic(&mut self, pe: u32, from: u32, addr: Addr, op: Atomic) {
         let memory = &mut self.pes[pe as usize];
         let done = self.now.max(memory.atomics_done) + self.costs.atomic;
@@ -255,18 +255,19 @@ impl Machine {
         self.events.add(at, from, Kind::Answer { word: old });
     }
 
-    /// Bytes of a piece: not more than there are registers.
+    /// Bytes of a piece, which are no more than fit into the registers.
     fn piece(&self) -> usize {
         PIECE.min(self.costs.registers.max(1) * 8)
     }
 }
 
-/// Bytes from the start of a transfer to where its byte `done` lies.
+/// Offset in memory, from the start of a transfer, of its byte `done`.
 fn offset(done: usize, stride: Option<Stride>) -> usize {
     stride.map_or(done, |Stride { element, step }| done / element * step)
 }
 
-/// A small put in words as they are aligned at the target; a larger one in one part.
+/// The parts in which a put lands: a small put in words, as they are aligned at the target, a
+/// larger one in one part.
 fn torn(addr: Addr, data: Piece, stride: Option<Stride>) -> Vec<(Addr, Piece)> {
     if data.range.len() > TORN || stride.is_some() {
         return vec![(addr, data)];

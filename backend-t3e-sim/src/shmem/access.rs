@@ -6,7 +6,7 @@ use super::Shmem;
 use crate::machine::{Addr, Call, Stride};
 
 impl Shmem {
-    /// Reads own memory into `target`. Costs one access, and the copy of what is longer than a
+    /// Reads own memory into `target`. Costs one access, and a copy if `target` is longer than a
     /// line.
     ///
     /// # Errors
@@ -43,8 +43,8 @@ impl Shmem {
         self.store(addr, &word.to_le_bytes())
     }
 
-    /// Reads own memory at no cost. For the emulator's own needs: a message that was put into an
-    /// arena on behalf of a buffer outside of the machine moves there by this call.
+    /// Reads own memory at next to no cost. This is for the emulator's own needs: it moves a
+    /// message that was put into an arena on behalf of a buffer outside the machine to that buffer.
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -53,7 +53,7 @@ impl Shmem {
         self.read(Call::Peek { addr, len }, target)
     }
 
-    /// Writes own memory at no cost: the other direction of [`peek`](Self::peek).
+    /// Writes own memory at next to no cost: the other direction of [`peek`](Self::peek).
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -78,7 +78,7 @@ impl Shmem {
         })
     }
 
-    /// Writes bytes, and when they have arrived a word: [`put`](Self::put), [`quiet`](Self::quiet)
+    /// Writes bytes and, when they have arrived, a word: [`put`](Self::put), [`quiet`](Self::quiet)
     /// and [`put64`](Self::put64) in one call of the emulator, with the virtual times of three.
     ///
     /// # Errors
@@ -228,7 +228,8 @@ pub(super) fn scatter(bytes: &[u8], target: &mut [u64], step: usize) {
     }
 }
 
-/// Checks that `count` words, `near` apart, lie inside of `len`, and that `far` is a stride.
+/// Checks that `count` words, `near` words apart, lie inside `len` words, and that `far` is a
+/// stride.
 fn check_strides(len: usize, near: usize, far: usize, count: usize) -> Result<()> {
     let reach = count
         .saturating_sub(1)

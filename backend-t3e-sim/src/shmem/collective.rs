@@ -9,19 +9,19 @@ use crate::machine::Addr;
 /// How a reduction combines two words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduction {
-    /// Bits that both have; of signed words.
+    /// The bits that both have, for signed words only.
     And,
-    /// The greater one.
+    /// The greater word.
     Max,
-    /// The smaller one.
+    /// The smaller word.
     Min,
-    /// Bits that one of them has; of signed words.
+    /// The bits that at least one of them has, for signed words only.
     Or,
     /// Their product, wrapping for signed words.
     Prod,
     /// Their sum, wrapping for signed words.
     Sum,
-    /// Bits that exactly one of them has; of signed words.
+    /// The bits that exactly one of them has, for signed words only.
     Xor,
 }
 
@@ -52,8 +52,8 @@ impl Reduction {
     }
 }
 
-/// Words that a reduction of `words` needs to work in: two calls' worth of parts, because a PE may
-/// be one call ahead of another.
+/// Words of working memory that a reduction of `words` words needs. It holds the parts of two
+/// calls, because a PE may be one call ahead of another.
 #[must_use]
 pub const fn work_words(words: usize) -> usize {
     2 * (UNFOLD + 1) * words
@@ -84,7 +84,8 @@ impl Shmem {
                 .on_device("t3e-sim"));
         }
         let place = self.enter(set, sync)?;
-        // Places counted from the root: who is at 6 (110) hears from 4 (100) and tells 7 (111).
+        // Places are counted from the root: the PE at place 6 (110) hears from place 4 (100) and
+        // tells place 7 (111).
         let mine = (place.me + set.size - root) % set.size;
         let from = if mine == 0 {
             source
@@ -111,8 +112,8 @@ impl Shmem {
         Ok(())
     }
 
-    /// Puts the `words` words at `source` of every PE after each other into `target` on all
-    /// (`shmem_fcollect64`).
+    /// Puts the `words` words at `source` of every PE, one PE's after the other's, into `target` on
+    /// all PEs (`shmem_fcollect64`).
     ///
     /// # Errors
     /// As [`barrier_set`](Self::barrier_set).
@@ -130,7 +131,7 @@ impl Shmem {
         self.spread(&place, target + place.me as usize * words * 8, &bytes)
     }
 
-    /// The same where every PE brings another number of words (`shmem_collect64`).
+    /// The same, but each PE may contribute a different number of words (`shmem_collect64`).
     ///
     /// `work` is symmetric and has a word for every PE of the set.
     ///
@@ -159,8 +160,8 @@ impl Shmem {
         self.spread(&place, target + before as usize * 8, &bytes)
     }
 
-    /// Puts bytes to the same address of all, the nearest place first, and waits for all to have
-    /// done so.
+    /// Puts bytes to the same address on all PEs, the nearest place first, and waits until all PEs
+    /// have done so.
     fn spread(&mut self, place: &Place, target: Addr, bytes: &[u8]) -> Result<()> {
         for step in 0..place.set.size {
             let to = (place.me + step) % place.set.size;
@@ -170,7 +171,7 @@ impl Shmem {
         self.disseminate(place)
     }
 
-    /// Combines signed words of all PEs, word by word; all have the result
+    /// Combines signed words of all PEs, word by word; all PEs get the result
     /// (`shmem_long_sum_to_all` and its kin).
     ///
     /// `work` has [`work_words`] words of symmetric memory for as many `words`, `sync` as in
@@ -192,7 +193,7 @@ impl Shmem {
         self.reduce(&combine, target, source, words, set, work, sync)
     }
 
-    /// Combines floating-point words of all PEs, word by word; all have the same result
+    /// Combines floating-point words of all PEs, word by word; all PEs get the same result
     /// (`shmem_double_sum_to_all` and its kin).
     ///
     /// # Errors
@@ -218,8 +219,8 @@ impl Shmem {
         self.reduce(&combine, target, source, words, set, work, sync)
     }
 
-    /// Recursive doubling among the largest power of two of places; the others hand their words
-    /// over first and get the result at the end.
+    /// Recursive doubling among the first places, as many as the largest power of two. The other
+    /// places hand their words over first and get the result at the end.
     fn reduce(
         &mut self,
         combine: &dyn Fn(u64, u64) -> u64,
@@ -301,13 +302,14 @@ impl Shmem {
     }
 }
 
-/// Where the parts of a reduction arrive.
+/// The memory in which the parts of a reduction arrive.
 struct Work<'a> {
     base: Addr,
     words: usize,
     combine: &'a dyn Fn(u64, u64) -> u64,
-    /// Calls take turns with two sets of parts: a PE that has its result may begin the next call
-    /// before another has read its last part.
+    /// Whether this call uses the second of two sets of parts. Calls alternate between the sets,
+    /// because a PE that has its result may begin the next call before another has read its last
+    /// part.
     odd: bool,
 }
 

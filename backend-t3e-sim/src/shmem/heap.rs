@@ -1,4 +1,4 @@
-//! Memory: symmetric, and a PE's own.
+//! Memory: symmetric memory, and a PE's own.
 
 use portolan_core::Result;
 
@@ -13,7 +13,7 @@ impl Shmem {
     /// # Errors
     /// On every PE: [`Exhausted`](portolan_core::ErrorKind::Exhausted) if the heap is full,
     /// [`InvalidArgument`](portolan_core::ErrorKind::InvalidArgument) if the PEs ask for different
-    /// sizes: the error names them.
+    /// sizes, which the error names.
     pub fn malloc(&mut self, len: usize) -> Result<Addr> {
         self.allocate(Call::Allocate { len })
     }
@@ -27,9 +27,9 @@ impl Shmem {
         self.done(Call::Free { addr })
     }
 
-    /// Allocates memory of this PE alone, zeroed. Other PEs can put and get there, if they are told
-    /// the address: it stands for `malloc` on a machine where all memory can be reached. Costs no
-    /// time.
+    /// Allocates zeroed memory of this PE alone. Other PEs can put and get there, if they are told
+    /// the address. This stands for `malloc` on a machine where all memory can be reached. Costs
+    /// next to no time.
     ///
     /// # Errors
     /// [`Exhausted`](portolan_core::ErrorKind::Exhausted) if there is no room.
@@ -37,7 +37,7 @@ impl Shmem {
         self.allocate(Call::ArenaAllocate { len })
     }
 
-    /// Frees memory of this PE alone; its address is never used again. Costs no time.
+    /// Frees memory of this PE alone; its address is never used again. Costs next to no time.
     ///
     /// # Errors
     /// [`RemoteAccess`](portolan_core::ErrorKind::RemoteAccess) if it was not allocated.

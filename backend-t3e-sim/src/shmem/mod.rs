@@ -1,8 +1,8 @@
 //! SHMEM: the calls of a PE.
 //!
 //! Names follow the T3E's library without its prefix: [`Shmem::put64`] is `shmem_put64`. Each call
-//! costs virtual time and is a moment at which other PEs may run. What a PE computes in between
-//! takes no virtual time unless it is [charged](Shmem::charge).
+//! costs virtual time, and lets other PEs run. The computation of a PE in between takes no virtual
+//! time unless it is [charged](Shmem::charge).
 
 mod access;
 mod atomics;
@@ -20,30 +20,31 @@ use crate::machine::{Answer, Arrival, Call, Costs, Reply, Time};
 
 /// One PE.
 ///
-/// Not shared between threads: thread level Multiple does not exist on this machine.
+/// It is not shared between threads: this machine has no thread level Multiple.
 pub struct Shmem {
     link: Box<dyn Link>,
     welcome: Welcome,
     /// The end of the last call.
     clock: Time,
-    /// Computation since then.
+    /// Computation charged since then.
     charged: Time,
     changes: u64,
     failures: u32,
     arrivals: Vec<Arrival>,
     left: bool,
-    /// The machine, where it lives in this process: dropped when this PE has left.
+    /// The machine, if this process emulates it; dropped after this PE has left.
     host: Option<Host>,
 }
 
 impl Shmem {
-    /// The PE at the other end of a link.
+    /// Makes the PE at the other end of a link.
     #[must_use]
     pub fn new(link: Box<dyn Link>) -> Self {
         Self::hosted(link, None)
     }
 
-    /// The same; dropping it waits for all other PEs of a machine that this process emulates.
+    /// Like [`new`](Self::new), for a process that may emulate the machine (`host`): dropping the
+    /// PE then waits for all other PEs.
     #[must_use]
     pub fn hosted(link: Box<dyn Link>, host: Option<Host>) -> Self {
         let welcome = link.welcome().clone();
@@ -66,34 +67,35 @@ impl Shmem {
         self.welcome.pe
     }
 
-    /// How many PEs there are (`_num_pes`).
+    /// The number of PEs (`_num_pes`).
     #[must_use]
     pub fn n_pes(&self) -> u32 {
         self.welcome.pes
     }
 
-    /// What things cost on this machine.
+    /// The costs of the machine's steps.
     #[must_use]
     pub fn costs(&self) -> &Costs {
         &self.welcome.costs
     }
 
-    /// Reads the clock (`rtclock`). Costs time, so that a loop that waits for a moment lets others
-    /// run.
+    /// Reads the clock (`rtclock`). This costs time, so that a loop that waits for a moment lets
+    /// other PEs run.
     ///
     /// # Errors
-    /// When the machine has stopped.
+    /// If the machine has stopped.
     pub fn now(&mut self) -> Result<Time> {
         Ok(self.call(Call::Now)?.clock)
     }
 
-    /// The clock as it is now, without a call: costs nothing.
+    /// The clock at this moment. This is no call, and costs nothing.
     #[must_use]
     pub fn clock(&self) -> Time {
         self.clock + self.charged
     }
 
-    /// Charges computation to the clock. No call: the machine hears of it with the next one.
+    /// Charges computation to the clock. This is no call: the machine hears of it with the next
+    /// one.
     pub fn charge(&mut self, computation: Time) {
         self.charged += computation.scaled(self.welcome.slowness);
     }
@@ -103,16 +105,16 @@ impl Shmem {
         self.charge(self.welcome.costs.copy(bytes));
     }
 
-    /// Says what this PE is about to do, for the report of a deadlock. Costs no time.
+    /// Says what this PE is about to do, for the report of a deadlock. Costs next to no time.
     ///
     /// # Errors
-    /// When the machine has stopped.
+    /// If the machine has stopped.
     pub fn note(&mut self, text: impl Into<String>) -> Result<()> {
         self.done(Call::Note { text: text.into() })
     }
 
-    /// Declares a PE failed to all others, once; their waits end and [`failures`](Self::failures)
-    /// counts it.
+    /// Declares a PE failed to all others, once. Their waits end, and [`failures`](Self::failures)
+    /// counts the PE.
     ///
     /// # Errors
     /// If there is no such PE, or the machine has stopped.
@@ -123,19 +125,20 @@ impl Shmem {
         })
     }
 
-    /// How many PEs had failed at the end of the last call.
+    /// The number of PEs that had failed at the end of the last call.
     #[must_use]
     pub fn failures(&self) -> u32 {
         self.failures
     }
 
-    /// Why a PE is held to be failed. Costs no time.
+    /// Why a PE is held to be failed, if it is. Costs next to no time.
     ///
     /// # Errors
     /// If there is no such PE, or the machine has stopped.
     pub fn failure_of(&mut self, pe: u32) -> Result<Option<String>> {
         if self.failures == 0 && pe < self.n_pes() {
-            // Nobody had failed at the end of the last call: no need to ask about everybody.
+            // No PE had failed at the end of the last call, so there is no need to ask about this
+            // one.
             return Ok(None);
         }
         match self.call(Call::FailureOf { pe })?.answer {
@@ -144,12 +147,12 @@ impl Shmem {
         }
     }
 
-    /// Leaves the machine: other PEs no longer wait for this one in a barrier. Dropping does the
-    /// same.
+    /// Leaves the machine: other PEs no longer wait for this one in a barrier. Dropping the PE does
+    /// the same.
     pub fn leave(&mut self) {
         if !self.left {
             self.left = true;
-            // A machine that has stopped has been left, too.
+            // A PE has left a stopped machine, too.
             let _ = self.call(Call::Leave);
         }
     }
@@ -207,7 +210,7 @@ impl std::fmt::Debug for Shmem {
     }
 }
 
-/// The machine answered something else than was asked.
+/// The error for an answer of the wrong kind.
 fn unexpected(answer: &Answer) -> Error {
     Error::new(
         ErrorKind::Internal,

@@ -1,4 +1,4 @@
-//! Active sets: which PEs take part in a collective call, and the flags by which they meet.
+//! Active sets: the PEs that take part in a collective call, and the flags by which they meet.
 
 use portolan_core::{Error, ErrorKind, Result};
 
@@ -11,27 +11,28 @@ use crate::machine::{Addr, Condition};
 pub struct ActiveSet {
     /// The first PE.
     pub start: u32,
-    /// The distance between two of them is 2 to this power.
+    /// The distance between two neighbours in the set is 2 to this power.
     pub log_stride: u32,
-    /// How many there are.
+    /// The number of PEs.
     pub size: u32,
 }
 
 /// Words of 8 bytes that a collective call needs for its flags (`_SHMEM_BARRIER_SYNC_SIZE` and the
 /// others).
 ///
-/// They begin as zero. The same words serve any number of calls of one kind over one active set,
-/// and nothing else: unlike the T3E's library, calls leave behind in them how many there have been.
+/// They must be zero at first. The same words serve any number of calls of one kind over one active
+/// set, and nothing else: unlike in the T3E's library, calls leave behind in them the number of
+/// calls so far.
 pub const SYNC_WORDS: usize = 36;
 
-/// The flag by which a PE beyond a power of two hands its part over, and the one that brings the
-/// result.
+/// The flag by which a PE beyond the largest power of two says that its part is there; [`UNFOLD`]
+/// is the flag by which it is told of the result.
 pub(super) const FOLD: usize = 32;
 /// See [`FOLD`].
 pub(super) const UNFOLD: usize = 33;
 
 impl ActiveSet {
-    /// All PEs.
+    /// The active set of all PEs.
     #[must_use]
     pub fn all(pes: u32) -> Self {
         Self {
@@ -47,7 +48,7 @@ impl ActiveSet {
         self.start + (index << self.log_stride)
     }
 
-    /// The place of a PE, if it takes part.
+    /// The place of a PE in the set, if it takes part.
     #[must_use]
     pub fn index(&self, pe: u32) -> Option<u32> {
         let stride = 1_u32.checked_shl(self.log_stride)?;
@@ -57,13 +58,13 @@ impl ActiveSet {
     }
 }
 
-/// A PE in a collective call.
+/// The place of a PE in a collective call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) set: ActiveSet,
     pub(super) me: u32,
     sync: Addr,
-    /// How many calls there have been over these flags, with this one.
+    /// The number of calls over these flags so far, including this one.
     pub(super) epoch: u64,
 }
 
@@ -95,21 +96,21 @@ impl Shmem {
         })
     }
 
-    /// Tells the PE at place `to` that this one has come to step `flag`, after everything that has
+    /// Tells the PE at place `to` that this one has reached step `flag`, after everything that has
     /// been put there.
     pub(super) fn raise(&mut self, place: &Place, to: u32, flag: usize) -> Result<()> {
         self.fence()?;
         self.put64(place.set.pe(to), place.flag(flag), &[place.epoch])
     }
 
-    /// Waits until another PE has come to step `flag` of this call.
+    /// Waits until another PE has reached step `flag` of this call.
     pub(super) fn await_flag(&mut self, place: &Place, flag: usize) -> Result<()> {
         let epoch = place.epoch.cast_signed();
         self.wait_until(place.flag(flag), Condition::GreaterEqual(epoch))
     }
 
-    /// Waits for all of the active set, and for what this PE has put (`shmem_barrier`): in
-    /// as many steps as the set's size has binary digits, each with another PE.
+    /// Waits for all PEs of the active set, and for this PE's puts (`shmem_barrier`). Takes as many
+    /// steps as the binary logarithm of the set's size, rounded up, each with another PE.
     ///
     /// `sync` has [`SYNC_WORDS`] words of symmetric memory.
     ///
@@ -122,7 +123,8 @@ impl Shmem {
         self.disseminate(&place)
     }
 
-    /// Tells ever more distant PEs that this one is here.
+    /// A dissemination barrier: tells ever more distant PEs that this one is here, and waits to
+    /// hear the same.
     pub(super) fn disseminate(&mut self, place: &Place) -> Result<()> {
         let size = place.set.size;
         for round in 0..size.next_power_of_two().trailing_zeros() {

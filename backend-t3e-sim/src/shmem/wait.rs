@@ -1,4 +1,4 @@
-//! Order, and waiting for others.
+//! Ordering, and waiting for other PEs.
 
 use portolan_core::Result;
 
@@ -10,7 +10,7 @@ impl Shmem {
     /// (`shmem_fence`). On this machine it is [`quiet`](Self::quiet).
     ///
     /// # Errors
-    /// When the machine has stopped.
+    /// If the machine has stopped.
     pub fn fence(&mut self) -> Result<()> {
         self.quiet()
     }
@@ -18,13 +18,13 @@ impl Shmem {
     /// Waits until every write of this PE has arrived (`shmem_quiet`).
     ///
     /// # Errors
-    /// When the machine has stopped.
+    /// If the machine has stopped.
     pub fn quiet(&mut self) -> Result<()> {
         self.done(Call::Quiet)
     }
 
-    /// Enters the hardware's barrier network and waits for all others (`barrier`). Says nothing of
-    /// writes: see [`barrier_all`](Self::barrier_all).
+    /// Enters the hardware's barrier network and waits for all other PEs (`barrier`). Does not wait
+    /// for writes: see [`barrier_all`](Self::barrier_all).
     ///
     /// # Errors
     /// [`PeerFailed`](portolan_core::ErrorKind::PeerFailed) if a PE fails or leaves instead.
@@ -32,7 +32,7 @@ impl Shmem {
         self.done(Call::Barrier)
     }
 
-    /// Waits for all PEs, and for all writes before (`shmem_barrier_all`).
+    /// Waits for all PEs, and for all of their earlier writes (`shmem_barrier_all`).
     ///
     /// # Errors
     /// As [`barrier`](Self::barrier).
@@ -58,16 +58,16 @@ impl Shmem {
         self.done(Call::WaitUntil { addr, until })
     }
 
-    /// How often puts and atomic operations, of this PE or others, have changed this PE's memory,
-    /// as of the end of the last call.
+    /// How often puts and atomic operations, of this PE or of others, had changed this PE's memory
+    /// at the end of the last call.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// From now on [`take_arrivals`](Self::take_arrivals) tells what reaches `len` bytes of own
-    /// memory from `addr` on, so that a program can keep a copy of it without reading it. Costs no
-    /// time; a later call replaces the range.
+    /// From now on [`take_arrivals`](Self::take_arrivals) returns the data that reaches `len` bytes
+    /// of own memory from `addr` on, so that a program can keep a copy of them without reading
+    /// them. Costs next to no time; a later call replaces the range.
     ///
     /// # Errors
     /// [`RemoteAccess`](portolan_core::ErrorKind::RemoteAccess) if there is no such memory.
@@ -75,15 +75,16 @@ impl Shmem {
         self.done(Call::Watch { addr, len })
     }
 
-    /// What had reached the watched range by the end of the last call, in that order; each is told
-    /// once. No call, and no cost: looking at memory is to be [charged](Shmem::charge).
+    /// The data that had reached the watched range by the end of the last call, in that order; each
+    /// piece is returned once. This is no call, and costs nothing: looking at memory is to be
+    /// [charged](Shmem::charge).
     pub fn take_arrivals(&mut self) -> Vec<Arrival> {
         std::mem::take(&mut self.arrivals)
     }
 
-    /// Sleeps until this PE's memory has been changed more than `seen` times (as
-    /// [`changes`](Self::changes) said before the memory was looked at), a PE has failed that had
-    /// not at the end of the last call, or the clock reaches `deadline`. Costs at least one poll.
+    /// Sleeps until this PE's memory has been changed more than `seen` times (the value of
+    /// [`changes`](Self::changes) before the memory was looked at), a PE has failed since the end
+    /// of the last call, or the clock reaches `deadline`. Costs at least one poll.
     ///
     /// # Errors
     /// [`Aborted`](portolan_core::ErrorKind::Aborted) if all PEs wait and none has a deadline.
@@ -96,9 +97,9 @@ impl Shmem {
         })
     }
 
-    /// Sleeps until something reaches the [watched](Self::watch) range that has not been
-    /// [taken](Self::take_arrivals), a PE has failed that had not at the end of the last call, or
-    /// the clock reaches `deadline`. Costs at least one poll.
+    /// Sleeps until data that has not been [taken](Self::take_arrivals) reaches the
+    /// [watched](Self::watch) range, a PE has failed since the end of the last call, or the clock
+    /// reaches `deadline`. Costs at least one poll.
     ///
     /// # Errors
     /// [`Aborted`](portolan_core::ErrorKind::Aborted) if all PEs wait and none has a deadline.
@@ -106,12 +107,14 @@ impl Shmem {
         self.wait_arrival_noting(deadline, None)
     }
 
-    /// The same, with a [note](Self::note) for the report of a deadlock.
+    /// Like [`wait_arrival`](Self::wait_arrival), with a [note](Self::note) for the report of a
+    /// deadlock.
     ///
     /// # Errors
     /// As [`wait_arrival`](Self::wait_arrival).
     pub fn wait_arrival_noting(&mut self, deadline: Time, note: Option<String>) -> Result<()> {
-        // What a reply has brought already is there already: a deadline that has passed.
+        // If a reply has already brought data, there is nothing to wait for, so the deadline is a
+        // moment that has passed.
         let deadline = if self.arrivals.is_empty() {
             deadline
         } else {
