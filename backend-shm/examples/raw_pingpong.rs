@@ -1,10 +1,10 @@
-//! Latency and bandwidth of the bare transport between two pinned threads, next to what the machine
-//! can do: `cargo run --release -p portolan-shm --example raw_pingpong [SAMPLES]`.
+//! Latency and bandwidth of the bare transport between two pinned threads, next to the machine's
+//! own limits: `cargo run --release -p portolan-shm --example raw_pingpong [SAMPLES]`.
 //!
-//! Each figure comes from many short samples: the least, which is what the code costs while nobody
-//! disturbs it, and the median. The hand-over of one cache line by load and store is measured in
-//! the same run, because hosts move virtual processors about and everything here is a multiple of
-//! it. `PORTOLAN_SHM_…` settings are honoured.
+//! Each figure comes from many short samples, as their minimum, which is the cost of the code while
+//! nothing disturbs it, and their median. The hand-over of one cache line by load and store is
+//! measured in the same run, because hosts move virtual processors around and everything here is a
+//! multiple of it. `PORTOLAN_SHM_…` settings are honoured.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -13,7 +13,7 @@ use portolan_core::config::Settings;
 use portolan_core::transport::{Header, Payload, Sent, Sink, Transport};
 use portolan_shm::{Shm, in_process};
 
-/// Counts packets and copies them to where a user's buffer would be.
+/// Counts packets, and copies them to the place of a user's buffer.
 struct Last {
     count: u64,
     buffer: Vec<u8>,
@@ -66,7 +66,7 @@ fn send(shm: &mut Shm, bytes: &[u8], sink: &mut Last) -> u64 {
 fn send_piece(shm: &mut Shm, bytes: &[u8], short: bool, sink: &mut Last) {
     let peer = 1 - shm.rank();
     loop {
-        // SAFETY: the peer exists; the slice is readable and filled into as many bytes.
+        // SAFETY: the peer exists; the slice is readable, and is copied into as many bytes.
         let sent = unsafe {
             if short {
                 shm.send_short(peer, &Header::default(), bytes.as_ptr(), bytes.len())
@@ -93,7 +93,7 @@ fn wait(shm: &mut Shm, sink: &mut Last, count: u64) {
     }
 }
 
-/// Least and median of the samples of one measurement, in nanoseconds.
+/// Minimum and median of the samples of one measurement, in nanoseconds.
 #[derive(Clone, Copy)]
 struct Figure {
     least: f64,
@@ -108,7 +108,8 @@ fn figure(mut samples: Vec<f64>) -> Figure {
     }
 }
 
-/// Runs `sample` on both ranks, `samples` times; it says what its time is to be divided by.
+/// Runs `sample` on both ranks, `samples` times. `sample` returns the number by which its time is
+/// to be divided.
 fn both(
     len: usize,
     samples: usize,
@@ -141,7 +142,7 @@ fn both(
     })
 }
 
-/// One way.
+/// The time of one way.
 fn ping_pong(len: usize, samples: usize) -> Figure {
     const ROUNDS: u64 = 50;
     both(
@@ -164,7 +165,7 @@ fn ping_pong(len: usize, samples: usize) -> Figure {
     )
 }
 
-/// Per message, in one direction.
+/// The time per message in one direction.
 fn stream(len: usize, samples: usize) -> Figure {
     let count = (2_000_000 / (len + 100)).clamp(20, 4000) as u64;
     both(len, samples, count as f64, |shm, sink, bytes, first| {
@@ -181,7 +182,7 @@ fn stream(len: usize, samples: usize) -> Figure {
     })
 }
 
-/// One way: a line handed over by load and store.
+/// The time of one way of a line that is handed over by load and store.
 fn line(samples: usize) -> Figure {
     #[repr(align(128))]
     struct Line(AtomicU64);

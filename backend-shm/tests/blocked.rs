@@ -1,4 +1,4 @@
-//! A rank that waits for room sleeps until there is some, and is woken by whoever makes it.
+//! A rank that waits for room sleeps until there is some; the rank that makes room wakes it.
 
 mod common;
 
@@ -17,7 +17,7 @@ use portolan_shm::{Config, Shm, in_process_with};
 
 type Rank = Engine<Shm, Single>;
 
-/// Two ranks that sleep at once where there is nothing to do.
+/// Two ranks that go to sleep at once when there is nothing to do.
 fn ranks(config: &Config) -> (Rank, Rank) {
     let (settings, wrong) = Settings::inspect([("PORTOLAN_WAIT", "park")]);
     assert!(wrong.is_empty(), "{wrong:?}");
@@ -46,7 +46,7 @@ fn receive(rank: &Rank, tag: u32, len: usize) {
     assert!(bytes.iter().all(|&byte| byte == tag as u8), "message {tag}");
 }
 
-/// How often a thread of this process has given its core away by itself: once for each sleep.
+/// How often a thread of this process has given up its core voluntarily: once for each sleep.
 fn sleeps(thread: i32) -> u64 {
     let status = fs::read_to_string(format!("/proc/self/task/{thread}/status")).unwrap();
     let mut lines = status.lines();
@@ -54,8 +54,7 @@ fn sleeps(thread: i32) -> u64 {
     count.unwrap().trim().parse().unwrap()
 }
 
-/// Whether a thread comes to sleep for so long that its state can be read that many times
-/// meanwhile.
+/// Whether a thread falls asleep for so long that its state can be read that many times meanwhile.
 fn falls_asleep(thread: i32) -> bool {
     let (start, mut before, mut still) = (Instant::now(), 0, 0);
     while still < 5000 && start.elapsed() < GUARD {
@@ -74,12 +73,12 @@ fn who_waits_for_room_sleeps_until_there_is_some() {
         let (tell, told) = mpsc::channel();
         let asleep = thread::scope(|scope| {
             scope.spawn(move || {
-                // SAFETY: it only asks.
+                // SAFETY: the call only asks for a value.
                 tell.send(unsafe { libc::gettid() }).unwrap();
                 (0..MESSAGES).for_each(|tag| send(&sender, tag, len));
                 sender.end().expect("ended");
             });
-            // "Computes", while nobody makes room.
+            // "Computes" while no rank makes room.
             let asleep = falls_asleep(told.recv().unwrap());
             (0..MESSAGES).for_each(|tag| receive(&receiver, tag, len));
             receiver.end().expect("ended");
@@ -89,8 +88,8 @@ fn who_waits_for_room_sleeps_until_there_is_some() {
     }
 }
 
-/// Both ranks fall asleep all the time, the one for room and the other for messages. A wake-up that
-/// is lost hangs here.
+/// Both ranks fall asleep all the time, one waiting for room and the other for messages. A lost
+/// wake-up would hang here.
 #[test]
 fn no_wake_up_is_lost_where_ranks_wait_for_room_and_for_messages() {
     let cramped = Config {

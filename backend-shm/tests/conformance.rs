@@ -5,7 +5,7 @@ use portolan_conformance::{Job, Over, Transports, suite};
 use portolan_core::transport::decorate::{Decorated, Unreach};
 use portolan_shm::Shm;
 
-/// Ranks of one process over the same structures as processes use.
+/// Ranks of one process, over the same structures that processes use.
 struct InProcess;
 
 impl Transports for InProcess {
@@ -28,7 +28,7 @@ mod full {
     suite!(Over<InProcess>);
 }
 
-/// The smallest rings and areas that settings allow: full most of the time.
+/// The smallest rings and areas that settings allow, which are full most of the time.
 struct Cramped;
 
 impl Transports for Cramped {
@@ -48,8 +48,8 @@ mod cramped {
     suite!(Over<Cramped>, few);
 }
 
-/// Lines taken by who has read them, and rings and areas that start over, whatever the processor
-/// is.
+/// Receivers take the lines that they have read, and rings and areas start over, whatever the
+/// processor is.
 struct Taken;
 
 impl Transports for Taken {
@@ -87,12 +87,12 @@ mod streamed {
     suite!(Over<Streamed>, few);
 }
 
-/// What is read at first of a long message whose sender is absent and could not stream it: that is
-/// not refused.
+/// Bytes of the first read of a long message whose sender is absent and could not stream it; that
+/// read is not refused.
 const FIRST_TURN: usize = 64 << 10;
 
-/// Long messages read from the sender's memory by the receiver, and written by the sender to the
-/// receiver's; which is refused now and then, in the middle of a message as well.
+/// The receiver reads long messages from the sender's memory, and the sender writes them to the
+/// receiver's. Both are refused now and then, even in the middle of a message.
 struct Reached;
 
 impl Transports for Reached {

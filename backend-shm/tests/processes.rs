@@ -1,4 +1,5 @@
-//! Ranks that are processes: coming together, traffic, death, and reading each other's memory.
+//! Ranks that are processes: how they come together, traffic, death, and reading each other's
+//! memory.
 
 mod common;
 
@@ -10,7 +11,7 @@ use portolan_core::job::Bootstrap;
 use portolan_core::transport::{Exposure, Header, Payload, Pulled, Pulls, Sent, Sink, Transport};
 use portolan_shm::{Config, Shm, open_with};
 
-/// Not a test of its own: what each rank of a job runs.
+/// Not a test of its own: each rank of a job runs this.
 #[test]
 fn child() {
     let Some((mut job, role)) = Files::from_environment() else {
@@ -57,7 +58,7 @@ fn attach(job: &mut Files) -> Shm {
     open_with(job, &Config::default()).unwrap()
 }
 
-/// All to all, asleep where there is nothing to do.
+/// All-to-all traffic; a rank sleeps while it has nothing to do.
 fn traffic(job: &mut Files) {
     drop(traffic_of(job));
 }
@@ -125,8 +126,8 @@ fn a_rank_without_membarrier_makes_all_fence() {
     Job::start("no-membarrier", 3, false).succeed();
 }
 
-/// A rank that may not make files as long as the segment says so. (Whoever makes one all the same
-/// is ended by a signal.)
+/// A rank that may not make files as long as the segment reports this. (A signal ends a process
+/// that makes one all the same.)
 fn may_make_short_files(job: &mut Files) {
     let limit = libc::rlimit {
         rlim_cur: 1 << 20,
@@ -159,7 +160,7 @@ fn a_segment_that_is_longer_than_files_may_be_is_an_error() {
     Job::start("short-files", 1, false).succeed();
 }
 
-/// Sleeps until some rank is dead; which, and why.
+/// Sleeps until some rank is dead. Returns which, and why.
 fn await_death(shm: &mut Shm) -> (u32, String) {
     let (start, bell) = (Instant::now(), shm.bell());
     while shm.failures() == 0 {
@@ -183,7 +184,7 @@ fn expect_death_of_last(shm: &mut Shm, sink: &mut Checker) {
         why.contains(&format!("the process of rank {rank} (pid ")) && why.contains("has died"),
         "{why}"
     );
-    // What it sent before is delivered, in order and whole.
+    // The messages that it sent before are delivered, in order and whole.
     while shm.poll(sink) > 0 {}
     assert_eq!(send(shm, rank, 0, 8), Sent::Gone);
 }
@@ -232,7 +233,7 @@ fn check_killed(role: &str, size: usize) {
     nothing_is_left();
 }
 
-/// Memory files have no names: nothing of ours can be in `/dev/shm`.
+/// Memory files have no names, so none can appear in `/dev/shm`.
 fn nothing_is_left() {
     let names = std::fs::read_dir("/dev/shm")
         .into_iter()
@@ -245,7 +246,7 @@ fn nothing_is_left() {
     assert!(ours.is_empty(), "{ours:?}");
 }
 
-/// The last rank is killed from outside while everybody sleeps.
+/// The last rank is killed from outside while all ranks sleep.
 fn killed_asleep(job: &mut Files) {
     let mut shm = attach(job);
     std::fs::write(job.path(&format!("asleep.{}", shm.rank())), "").unwrap();
@@ -266,7 +267,7 @@ fn a_rank_killed_while_waiting_is_noticed_by_sleepers() {
     nothing_is_left();
 }
 
-/// Rank 1 leaves in an orderly way; the others see no failure, however it ends.
+/// Rank 1 leaves in an orderly way; the others see no failure, however its process ends.
 fn leaving(job: &mut Files) {
     let shm = attach(job);
     if shm.rank() == 1 {
@@ -306,7 +307,7 @@ fn a_rank_killed_while_attaching_ends_the_start() {
     for role in ["first-fence", "second-fence"] {
         let mut job = Job::start(role, 3, true);
         assert_eq!(job.wait(2), -libc::SIGKILL);
-        // What the launcher does when a rank ends before its fence.
+        // The launcher does this when a rank ends before its fence.
         std::fs::write(job.dir.join("aborted"), "").unwrap();
         for rank in 0..2 {
             assert_eq!(job.wait(rank), 0, "{role}: rank {rank}");
@@ -315,7 +316,7 @@ fn a_rank_killed_while_attaching_ends_the_start() {
     }
 }
 
-/// Rank 1 was handed another file than rank 0.
+/// Rank 1 was handed a different file from rank 0.
 fn other_file(mut job: Files) {
     let error = open_with(&mut job, &Config::default()).map(drop);
     if job.rank() == 1 {
@@ -349,8 +350,8 @@ impl Sink for Keep {
     }
 }
 
-/// Rank 1 reads a buffer of rank 0, which is outside of the library, and then rank 0 writes into
-/// one of rank 1.
+/// Rank 1 reads a buffer of rank 0, which is outside the library; then rank 0 writes into a buffer
+/// of rank 1.
 fn pull(job: &mut Files, refused: Option<&str>) {
     let mut shm = attach(job);
     let data: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
@@ -410,8 +411,8 @@ fn pull(job: &mut Files, refused: Option<&str>) {
     }
 }
 
-/// Rank 1 writes into a buffer of rank 0 again and again, until that closes: then nothing is
-/// written any more.
+/// Rank 1 writes into a buffer of rank 0 again and again, until rank 0 closes its transport.
+/// Nothing is written after that.
 fn closed_under_pushes(job: &mut Files) {
     const LEN: usize = 100_000;
     let mut shm = attach(job);
@@ -435,7 +436,7 @@ fn closed_under_pushes(job: &mut Files) {
     // SAFETY: the vector lives until the end of this function.
     let buffer = unsafe { shm.expose_mut(bytes, LEN) }.unwrap();
     tell(&mut shm, 1, &buffer);
-    // SAFETY: of the vector; another process writes there, which the compiler is not to know.
+    // SAFETY: `at` is inside the vector. Another process writes there, so the read is volatile.
     let byte = |at: usize| unsafe { bytes.add(at).read_volatile() };
     while byte(LEN - 1) == 0 {
         std::hint::spin_loop();
@@ -486,9 +487,9 @@ fn a_system_call_filter_refuses_and_the_sender_is_streamed_from() {
     Job::start("pull-filtered", 2, false).succeed();
 }
 
-/// Gives up root's rights, which would let it trace anyone, and forbids being traced.
+/// Gives up root's rights, with which it could trace any process, and forbids being traced.
 fn become_nobody() {
-    // SAFETY: integers only; done before any other thread exists but the test harness's.
+    // SAFETY: integers only; the only other threads at this point are those of the test harness.
     unsafe {
         if libc::geteuid() == 0 {
             assert_eq!(libc::setgroups(0, std::ptr::null()), 0);

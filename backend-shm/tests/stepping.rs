@@ -1,4 +1,5 @@
-//! One thread steps several ranks in an order of its choosing: nothing depends on threads.
+//! One thread steps several ranks in an order of its choosing, so nothing depends on the timing of
+//! threads.
 
 mod common;
 
@@ -80,7 +81,7 @@ fn a_refused_sender_does_not_hold_up_others() {
 fn a_full_ring_refuses_and_recovers() {
     let (mut ranks, mut sinks) = (job(2), sinks(2));
     let mut sent = 0;
-    // The pair's first packets go one by one.
+    // The first packets of the pair go one by one.
     for _ in 0..1_000_000 {
         match send(&mut ranks[0], 1, sent, 8) {
             Sent::Done => sent += 1,
@@ -126,7 +127,7 @@ fn memory_grows_with_the_pairs_that_talk() {
 }
 
 /// Sends messages of all lengths from rank 0 to rank 1, the first of `first` bytes, in a segment of
-/// `max` bytes; why that failed, if it did.
+/// `max` bytes. Returns why that failed, if it did.
 fn traffic_in(max: usize, first: usize) -> Result<(), String> {
     let config = Config {
         max,
@@ -280,7 +281,7 @@ fn direct_memory_is_shared_zeroed_and_checked() {
         key[byte] ^= 0x10;
         assert_eq!(ranks[1].map(0, &key), None, "byte {byte}");
     }
-    // SAFETY: nobody uses it any more.
+    // SAFETY: the memory is no longer used.
     unsafe { ranks[0].free(memory) };
     assert_eq!(ranks[2].map(0, &memory.key), None, "freed");
     let again = ranks[0].alloc(10_000).unwrap();
@@ -342,8 +343,8 @@ fn memory_is_within_reach_while_it_is_exposed() {
     assert!(target.iter().all(|&byte| byte == 42));
 }
 
-/// A rank whose program has failed is neither at work nor has it left: nothing is copied, and
-/// nobody is told before its end.
+/// A rank whose program has failed is neither at work nor has it left: nothing is copied, and no
+/// rank is told before its process ends.
 #[test]
 fn what_wants_something_of_a_rank_that_is_ending_waits_for_its_end() {
     use portolan_core::transport::Pulled;
@@ -373,7 +374,7 @@ fn what_wants_something_of_a_rank_that_is_ending_waits_for_its_end() {
     }
     assert_eq!(send(&mut ranks[1], 0, sent, 20_000), Sent::Full);
     assert_eq!((ranks[1].failures(), ranks[1].failure_of(0)), (0, None));
-    // As whoever watches its process does.
+    // As the watcher of its process does.
     ranks[1].declare_failed(0, "its process has died");
     assert_eq!(pull(&mut ranks), Pulled::Gone);
     assert_eq!(push(&mut ranks), Pulled::Gone);

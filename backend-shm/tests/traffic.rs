@@ -1,4 +1,5 @@
-//! Ranks on threads that send each other everything: order and content, awake and asleep.
+//! Ranks on threads that send each other messages of all kinds: tests of order and content, awake
+//! and asleep.
 
 mod common;
 
@@ -8,15 +9,15 @@ use common::{Checker, Numbers, send};
 use portolan_core::transport::{Header, Payload, Sent, Sink, Transport};
 use portolan_shm::{Config, Shm, in_process_with};
 
-/// Guard against hangs: no test comes near it.
+/// Guard against hangs; no test comes near it.
 const GUARD: Duration = Duration::from_secs(30);
 
-/// What one rank still has to send.
+/// The messages that one rank still has to send.
 struct Outbox {
     numbers: Numbers,
     count: u32,
     sent: Vec<u32>,
-    /// Size of the next message to each rank.
+    /// The size of the next message to each rank.
     size: Vec<usize>,
     bulk: usize,
 }
@@ -40,7 +41,7 @@ impl Outbox {
         self.sent.iter().all(|&sent| sent == self.count)
     }
 
-    /// Tries to send one message to each rank; whether any went.
+    /// Tries to send one message to each rank. Returns whether any was sent.
     fn step(&mut self, shm: &mut Shm) -> bool {
         let mut moved = false;
         for to in 0..shm.size() {
@@ -106,7 +107,7 @@ fn run_with(ranks: u32, count: u32, seed: u64, asleep: bool, config: &Config) {
             let barrier = &barrier;
             scope.spawn(move || {
                 exchange(&mut shm, count, seed, asleep);
-                // Nobody leaves while others may still wait for room.
+                // No rank leaves while others may still wait for room.
                 barrier.wait();
             });
         }
@@ -194,8 +195,8 @@ impl Sink for Copies {
     }
 }
 
-/// Ranks that answer each message with one, and windows: whatever the lengths, and however payloads
-/// of those are copied.
+/// Ranks that answer each message with one, and ranks that send windows, with messages of any
+/// length, and however their payloads are copied.
 #[test]
 fn answers_and_windows_are_copied_whole() {
     const LENGTHS: [usize; 9] = [200, 2047, 2048, 2049, 2560, 2561, 4096, 4097, 8192];
@@ -222,7 +223,7 @@ fn answers_and_windows_are_copied_whole() {
                         ranks[from].send_bulk_from(to as u32, &header, bytes.as_ptr(), len)
                     } {
                         Sent::Done => sent += 1,
-                        // The first ones wait until those before are delivered.
+                        // The first packets wait until those before them are delivered.
                         Sent::Full => _ = ranks[to].poll(&mut sink),
                         Sent::Gone => panic!("nobody leaves"),
                     }

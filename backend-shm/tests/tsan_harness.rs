@@ -1,16 +1,16 @@
-//! Ring, inbox, bulk area and bell under traffic between threads, with nothing else around: for the
-//! thread sanitizer, which watches this crate's own accesses.
+//! Ring, inbox, bulk area and bell under traffic between threads, and nothing else. This is for the
+//! thread sanitizer, which then watches this crate's own accesses.
 //!
 //! ```text
 //! RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \
 //!     cargo +nightly test -p portolan-shm --test tsan_harness --target x86_64-unknown-linux-gnu
 //! ```
 //!
-//! The standard library is not instrumented in such a build, and the sanitizer knows no fences:
-//! what std's threads and the last drop of an `Arc` do looks like races. So this test has no
-//! harness, starts its threads with `pthread_create`, which the sanitizer does know, and leaks the
-//! transports. It runs as an ordinary test as well. Nor does the sanitizer know `membarrier`: every
-//! pair of accesses that relies on it is an atomic one.
+//! The standard library is not instrumented in such a build, and the sanitizer does not understand
+//! fences, so the work of std's threads and of the last drop of an `Arc` looks like races to it. So
+//! this test has no harness, starts its threads with `pthread_create`, which the sanitizer does
+//! know, and leaks the transports. It also runs as an ordinary test. The sanitizer does not know
+//! `membarrier` either, but both accesses of every pair that relies on it are atomic.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,10 +21,10 @@ use portolan_shm::{Config, Shm, in_process_with};
 
 const RANKS: u32 = 3;
 const MESSAGES: u32 = 400;
-/// Nothing here takes long, unless a wake-up is lost.
+/// Time limit: nothing here takes long unless a wake-up is lost.
 const GUARD: Duration = Duration::from_secs(60);
 
-/// Adds up what arrives, reading every byte.
+/// Adds up the bytes of everything that arrives, and so reads every byte.
 struct Sum {
     next: [u32; RANKS as usize],
     arrived: u32,
@@ -176,9 +176,9 @@ fn main() {
     passed("with fences, and lines that are taken");
 }
 
-/// A line for whoever counts; the exit code says the same.
+/// Prints a line for scripts that count tests; the exit code says the same.
 fn passed(what: &str) {
-    // Nothing can be done about a standard output that is closed.
+    // If standard output is closed, nothing can be done about it.
     let _ = writeln!(
         std::io::stdout(),
         "passed: rings, inbox, bulk area and bell {what}"

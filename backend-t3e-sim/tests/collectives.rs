@@ -5,7 +5,8 @@ use portolan_t3e_sim::{Addr, Config, Shmem, run};
 
 const PES: u32 = 11;
 
-/// Runs `body` on the PEs of every set, in every order that the seeds give; others only meet.
+/// Runs `body` on the PEs of every set, in every order that the seeds give; the other PEs only take
+/// part in barriers.
 fn over_sets(body: impl Fn(&mut Shmem, ActiveSet, u32) + Sync) {
     for seed in [None, Some(1), Some(2)] {
         let config = Config {
@@ -33,7 +34,7 @@ fn over_sets(body: impl Fn(&mut Shmem, ActiveSet, u32) + Sync) {
     }
 }
 
-/// Places in the memory that every set gets, zeroed by hand: sets take turns with it.
+/// Places in the memory that all sets use in turn, zeroed by hand.
 fn place(pe: &mut Shmem, number: usize) -> Addr {
     let at = Addr(0) + number * (8 << 10);
     pe.poke(at, &[0; 8 << 10]).unwrap();
@@ -71,7 +72,7 @@ fn everybody_gets_what_the_root_has() {
                 pe.store_u64(source + n * 8, word * 100 + u64::from(index))
                     .unwrap();
             }
-            // Those that have gone on must not overwrite what others have not seen.
+            // PEs that have gone on must not overwrite words that others have not seen.
             pe.barrier_set(set, sync + SYNC_WORDS * 8).unwrap();
             pe.broadcast64(target, source, 3, root, set, sync).unwrap();
             if index != root {
@@ -100,7 +101,7 @@ fn blocks_come_together_in_order() {
             assert_eq!(pe.load_u64(at).unwrap(), u64::from(other * 10 + 1));
         }
         pe.barrier_set(set, sync + SYNC_WORDS * 8).unwrap();
-        // Place `index` brings `index` words.
+        // The PE at place `index` contributes `index` words.
         pe.collect64(
             target,
             source,

@@ -7,7 +7,7 @@ use portolan_core::level::Multiple;
 use portolan_core::transport::memory::Memory;
 use portolan_t3e_sim::{T3e, device, in_process};
 
-/// A T3E-900 that keeps all in order.
+/// A T3E-900 that keeps everything in order.
 struct InOrder;
 
 impl Sut for InOrder {
@@ -34,7 +34,7 @@ mod full {
     suite!(InOrder);
 }
 
-/// A machine that reorders whatever a T3E may reorder.
+/// A machine that reorders everything that a T3E may reorder.
 struct Reordering;
 
 impl Sut for Reordering {

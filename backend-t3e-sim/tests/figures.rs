@@ -1,4 +1,4 @@
-//! The figures of raw SHMEM: measured as NetPIPE measures, in virtual time.
+//! The figures of raw SHMEM, measured as NetPIPE measures, in virtual time.
 
 use portolan_t3e_sim::{Addr, Condition, Config, Preset, Shmem, Time, run};
 
@@ -47,7 +47,7 @@ fn raw_shmem_is_within_five_percent_of_the_published_figures() {
     }
 }
 
-/// The latency is a sum of steps: without one of them it is another.
+/// The latency is the sum of the steps: without one of them it is different.
 #[test]
 fn every_step_counts() {
     let whole = ping_pong(&Config::default(), 8);
@@ -66,7 +66,7 @@ fn every_step_counts() {
     }
 }
 
-/// With few registers the words in flight are what limits the rate, and distance shows.
+/// With few registers, the words in flight limit the rate, and distance shows.
 #[test]
 fn few_registers_slow_long_transfers_down() {
     let mut few = Config::default();
@@ -78,7 +78,7 @@ fn few_registers_slow_long_transfers_down() {
     assert!(some > all.scaled(3.0), "{some} against {all}");
 }
 
-/// A get takes both ways, and then comes at the same rate.
+/// A get takes the way there and back, and its data then comes at the same rate.
 #[test]
 fn a_get_takes_both_ways() {
     let config = Config::default();
@@ -107,7 +107,7 @@ fn a_get_takes_both_ways() {
     }
 }
 
-/// Strided words travel each for itself.
+/// Strided words travel one by one.
 #[test]
 fn strided_words_take_longer() {
     let times = run(2, &Config::default(), |pe| {
@@ -138,7 +138,7 @@ fn strided_words_take_longer() {
     assert_eq!(times[1].2, [7; 5]);
 }
 
-/// Nobody reaches memory that was not allocated.
+/// No PE reaches memory that was not allocated.
 #[test]
 fn addresses_outside_are_refused_and_named() {
     run(2, &Config::default(), |pe| {

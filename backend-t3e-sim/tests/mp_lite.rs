@@ -1,5 +1,5 @@
-//! MP_Lite's figures: what the protocol's steps and the machine's costs add up to, against what was
-//! published.
+//! MP_Lite's figures: the sums of the protocol's steps and the machine's costs, against the
+//! published figures.
 
 use portolan_t3e_sim::Config;
 use portolan_t3e_sim::mp_lite::{StepCosts, Way, time_of};

@@ -1,4 +1,5 @@
-//! What arrives when: never early, out of order before a fence, never after.
+//! The order of arrivals: nothing arrives early, puts may arrive out of order, and never across a
+//! fence.
 
 use portolan_t3e_sim::{Addr, Atomic, Condition, Config, Shmem, Time, run};
 
@@ -9,8 +10,8 @@ fn seeded(seed: u64) -> Config {
     }
 }
 
-/// PE 0 puts two words, with or without a fence between them; PE 1 looks at both all the time.
-/// Returns whether it ever saw the second without the first.
+/// PE 0 puts two words, with or without a fence between them, while PE 1 keeps looking at both.
+/// Returns whether PE 1 ever saw the second word without the first.
 fn second_before_first(config: &Config, fence: bool) -> bool {
     const ROUNDS: u64 = 20;
     let seen = run(2, config, |pe| {
@@ -28,7 +29,8 @@ fn second_before_first(config: &Config, fence: bool) -> bool {
             } else {
                 let mut last = [0; 2];
                 while last != [round; 2] {
-                    // The second first: what it says then holds for the first, too.
+                    // Load the second word first: behind a fence, if it has arrived, so has the
+                    // first by the next load.
                     last = [second, first].map(|word| pe.load_u64(word).unwrap());
                     out_of_order |= last == [round, round - 1];
                 }
@@ -51,7 +53,7 @@ fn before_a_fence_writes_may_overtake_each_other_and_after_it_never() {
     );
 }
 
-/// A small put can come word by word: only words are whole.
+/// A small put can arrive word by word; only single words are whole.
 #[test]
 fn a_header_can_come_in_words() {
     let torn = |config: &Config| {
@@ -82,8 +84,8 @@ fn a_header_can_come_in_words() {
     assert!(!torn(&Config::default()));
 }
 
-/// Whatever the seed: a write is seen when it has arrived and not before, by who waits and by who
-/// polls.
+/// Whatever the seed, both a PE that waits and a PE that polls see a write when it has arrived, and
+/// not before.
 #[test]
 fn nothing_is_visible_early() {
     for config in [Config::default(), seeded(1), seeded(2)] {
@@ -113,7 +115,7 @@ fn nothing_is_visible_early() {
     }
 }
 
-/// Atomic operations on one word, by all PEs: none is lost, and the memory does one at a time.
+/// All PEs do atomic operations on one word: none is lost, and the memory does one at a time.
 #[test]
 fn atomics_are_atomic_and_queue_at_the_memory() {
     const EACH: u64 = 20;
@@ -154,7 +156,8 @@ fn atomics_are_atomic_and_queue_at_the_memory() {
     }
 }
 
-/// A seed says it all: the same times on every run; another seed, other times.
+/// A seed determines everything: the same seed gives the same times on every run, another seed
+/// gives other times.
 #[test]
 fn a_seed_reproduces_a_run() {
     let trace = |config: &Config| run(12, config, busy).unwrap();
@@ -164,7 +167,7 @@ fn a_seed_reproduces_a_run() {
     assert_ne!(trace(&seeded(3)), trace(&seeded(4)));
 }
 
-/// Traffic to everybody, with contention; the clock after each step.
+/// Sends to all PEs, with contention. Returns the clock after each step.
 fn busy(pe: &mut Shmem) -> Vec<Time> {
     let n = pe.n_pes();
     let inbox = pe.malloc(4096 * n as usize).unwrap();
@@ -187,8 +190,7 @@ fn busy(pe: &mut Shmem) -> Vec<Time> {
     clocks
 }
 
-/// Memory of a PE's own can be reached by those that know where it is, and is gone when it is
-/// freed.
+/// PEs that know its address can reach memory of a PE's own, until it is freed.
 #[test]
 fn arenas_are_reached_by_address() {
     run(2, &Config::default(), |pe| {
@@ -217,7 +219,7 @@ fn arenas_are_reached_by_address() {
     .unwrap();
 }
 
-/// What is watched is told in the order in which it can be seen, and only that.
+/// Only writes to the watched range are told, and in the order in which they can be seen.
 #[test]
 fn watched_memory_tells_what_reaches_it() {
     for config in [Config::default(), seeded(7)] {
@@ -254,7 +256,7 @@ fn watched_memory_tells_what_reaches_it() {
     }
 }
 
-/// One call for three: the same times, and the word after the bytes.
+/// The one call that stands for three takes the same times, and its word arrives after the bytes.
 #[test]
 fn put_then_is_what_three_calls_are() {
     for seed in [None, Some(1), Some(2)] {

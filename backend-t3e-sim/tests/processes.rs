@@ -1,5 +1,5 @@
-//! The machine that processes join through sockets: the same virtual times as with threads, and
-//! deaths are noticed.
+//! The machine that processes join through sockets: it gives the same virtual times as with
+//! threads, and notices deaths.
 
 use std::thread;
 use std::time::Duration;
@@ -33,7 +33,8 @@ fn through_sockets<R: Send>(
     })
 }
 
-/// Neighbours exchange, all reduce onto one counter, all meet; the clock after every step.
+/// Neighbours exchange data, all PEs add to one counter, and all meet in a barrier. Returns the
+/// clock after every step.
 fn program(pe: &mut Shmem) -> Result<Vec<Time>> {
     let (me, n) = (pe.my_pe(), pe.n_pes());
     let place = pe.malloc(10_000)?;
@@ -127,7 +128,7 @@ fn a_deadlock_and_a_loop_without_calls_end_in_errors() {
     for error in through_sockets(2, &config, |pe| {
         if pe.my_pe() == 1 {
             pe.now().unwrap();
-            // No call until the other PE has been told.
+            // Make no call until the other PE has been told.
             let _ = told.lock().unwrap().recv();
             return pe.barrier().unwrap_err();
         }

@@ -1,5 +1,5 @@
-//! Thousands of PEs in one process: what they touch of the host's memory. A program of its own, so
-//! that nothing else is counted.
+//! How much of the host's memory thousands of PEs in one process touch. A test program of its own,
+//! so that nothing else is counted.
 
 use std::thread;
 
@@ -63,7 +63,7 @@ fn an_allreduce_of_2048_pes_touches_little_memory() {
         let threads: Vec<_> = (0..).zip(devices).map(start).collect();
         threads.into_iter().map(|t| t.join().unwrap()).collect()
     });
-    // Eleven exchanges of a dozen microseconds and more, at one time on all.
+    // Eleven exchanges of a dozen microseconds or more each, which end at the same time on all PEs.
     assert!(
         clocks
             .iter()

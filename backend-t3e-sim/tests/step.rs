@@ -1,4 +1,4 @@
-//! One host thread that steps all PEs: the same virtual times as with threads.
+//! One host thread that steps all PEs gives the same virtual times as threads do.
 
 use std::thread;
 
@@ -9,7 +9,7 @@ use portolan_t3e_sim::{Addr, Condition, Config, Time};
 
 const PES: u32 = 12;
 
-/// A program without choices: what it computes before each call, and the call.
+/// A program without choices: for each call, the computation before it, and the call.
 #[derive(Clone)]
 struct Script(std::vec::IntoIter<(Time, Call)>);
 
@@ -19,7 +19,7 @@ impl Program for Script {
     }
 }
 
-/// Passes a word around the ring, with traffic beside it.
+/// Passes a word around the ring, with other traffic at the same time.
 fn ring(pe: u32) -> Script {
     let next = (pe + 1) % PES;
     let put = |word: u64, at: u64| Call::Put {
@@ -54,7 +54,7 @@ fn machine(seed: Option<u64>) -> Machine {
     config.machine(PES).unwrap()
 }
 
-/// The ends of all PEs' last calls, with threads.
+/// The moments at which all PEs' last calls end, with threads.
 fn with_threads(seed: Option<u64>) -> Vec<Time> {
     let links = drive::threads(machine(seed), None).unwrap();
     thread::scope(|scope| {

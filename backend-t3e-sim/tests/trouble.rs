@@ -1,11 +1,11 @@
-//! What goes wrong comes out as an error that names PEs, and never as a hang.
+//! Whatever goes wrong results in an error that names PEs, and never in a hang.
 
 use std::time::Duration;
 
 use portolan_core::ErrorKind;
 use portolan_t3e_sim::{Addr, Condition, Config, Time, run};
 
-/// Runs `body` on every PE; the errors by PE.
+/// Runs `body` on every PE, and returns the errors by PE.
 fn errors(
     pes: u32,
     config: &Config,
@@ -150,7 +150,8 @@ fn memory_freed_under_a_write_stops_the_machine() {
             let block = pe.arena_malloc(8)?;
             pe.put64(1, mailbox, &[block.0])?;
             pe.barrier_all()?;
-            // The other's put is issued 1 µs after the barrier, and under way for 640 ns more.
+            // The other PE's put is issued 1 µs after the barrier, and is under way for another 640
+            // ns.
             pe.charge(Time::from_ns(1_300));
             pe.arena_free(block)?;
             pe.wait_change(pe.changes(), Time::NEVER)
@@ -182,8 +183,8 @@ fn a_deadline_ends_a_wait() {
     .unwrap();
 }
 
-/// A PE that waits for another one's flag outside of the machine holds everybody up: the others are
-/// told, and so the loop ends.
+/// A PE that waits outside the machine for another PE's flag holds up all PEs. The others are told,
+/// and so the loop ends.
 #[test]
 fn a_loop_without_calls_is_noticed() {
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -214,8 +215,8 @@ fn a_loop_without_calls_is_noticed() {
     }
 }
 
-/// A thread cannot be ended: when it makes no call even after the others have been told, its
-/// process is. Runs this test once more, as the process that does not end.
+/// A thread cannot be ended. So when it makes no call even after the others have been told, its
+/// process is ended. The test runs itself once more as the process that does not end.
 #[test]
 fn a_loop_for_ever_ends_with_its_process() {
     const VICTIM: &str = "PORTOLAN_TEST_VICTIM";

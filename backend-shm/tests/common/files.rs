@@ -1,4 +1,5 @@
-//! A job of processes for tests: this test binary again, once per rank, with a directory for keys.
+//! A job of processes for tests: this test binary, started again once per rank, with a directory
+//! for keys.
 
 use std::fs;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -24,7 +25,7 @@ pub struct Files {
 }
 
 impl Files {
-    /// What the environment says, in a process that [`Job::start`] has started.
+    /// The bootstrap in the environment of a process that [`Job::start`] has started.
     pub fn from_environment() -> Option<(Self, String)> {
         let read = |name: &str| std::env::var(format!("SHM_TEST_{name}")).ok();
         let number = |name: &str| read(name)?.parse().ok();
@@ -115,7 +116,7 @@ pub fn die() -> ! {
     unreachable!("a process that was killed")
 }
 
-/// The processes of a job, killed and cleared up after when dropped.
+/// The processes of a job. Dropping it kills them and removes their files.
 pub struct Job {
     pub dir: PathBuf,
     pub ranks: Vec<Child>,
@@ -140,7 +141,7 @@ impl Job {
         }
     }
 
-    /// Starts ranks that are handed a file each, rather than one for all.
+    /// Starts ranks that are handed a file each, instead of one for all.
     pub fn start_with_wrong_file(role: &str, size: u32) -> Self {
         let mut job = Self::start(role, 0, false);
         let files: Vec<OwnedFd> = (0..size).map(|_| memory_file()).collect();
@@ -151,20 +152,20 @@ impl Job {
         job
     }
 
-    /// Waits for a rank; its exit code, or the signal that killed it as a negative number.
+    /// Waits for a rank. Returns its exit code, or the signal that killed it as a negative number.
     pub fn wait(&mut self, rank: usize) -> i32 {
         use std::os::unix::process::ExitStatusExt;
         let status = self.ranks[rank].wait().unwrap();
         status.code().unwrap_or_else(|| -status.signal().unwrap())
     }
 
-    /// Waits for all and expects them to succeed.
+    /// Waits for all ranks and expects them to succeed.
     pub fn succeed(mut self) {
         let codes: Vec<i32> = (0..self.ranks.len()).map(|rank| self.wait(rank)).collect();
         assert!(codes.iter().all(|&code| code == 0), "exit codes {codes:?}");
     }
 
-    /// Waits for a rank to leave a file.
+    /// Waits until a rank has written a file.
     pub fn await_file(&self, name: &str) {
         let start = Instant::now();
         while !self.dir.join(name).exists() {
@@ -208,7 +209,7 @@ fn spawn(role: &str, size: u32, rank: u32, dir: &Path, file: Option<&OwnedFd>) -
     command.spawn().unwrap()
 }
 
-/// As a launcher makes it: empty, not sealed.
+/// A memory file as a launcher makes it: empty and not sealed.
 fn memory_file() -> OwnedFd {
     // SAFETY: a name and flags; the descriptor is new.
     unsafe {
@@ -221,7 +222,7 @@ fn memory_file() -> OwnedFd {
     }
 }
 
-/// Ranks of another user write there as well.
+/// Ranks of another user also write there.
 fn open_to_all(dir: &Path) {
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();

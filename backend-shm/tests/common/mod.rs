@@ -1,4 +1,5 @@
-//! What the tests of this crate share: a sink that checks order and content, and generated traffic.
+//! The parts that this crate's tests share: a sink that checks order and content, and generated
+//! traffic.
 #![allow(dead_code, unreachable_pub)] // each test file uses a part of it
 
 pub mod files;
@@ -22,7 +23,7 @@ impl Numbers {
         self.next() % n
     }
 
-    /// Sizes around every limit that matters, and anything between.
+    /// Sizes around every limit that matters, and any size between.
     pub fn size(&mut self, bulk: usize) -> usize {
         const EDGES: [usize; 14] = [0, 1, 8, 31, 32, 33, 95, 96, 97, 216, 217, 1055, 1056, 1057];
         match self.below(10) {

@@ -36,7 +36,7 @@ fn mp_lite(way: Way) -> Result<Times, Box<dyn Error>> {
     sizes().map(time).collect()
 }
 
-/// A curve as it was published: a latency in microseconds and a rate in MB/s.
+/// A published curve: a latency in microseconds and a rate in MB/s.
 fn published(latency: f64, rate: f64) -> Times {
     sizes()
         .map(|len| (len, latency + len as f64 / rate))

@@ -1,18 +1,18 @@
-//! What an emulation costs the host: each runs in a process of its own, so that its memory can be
-//! told.
+//! The cost of an emulation to the host. Each emulation runs in a process of its own, so that its
+//! memory can be measured.
 
 use std::error::Error;
 use std::process::Command;
 use std::time::Instant;
 
-/// What one run has shown.
+/// The result of one run.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
     /// Virtual time of the pattern, in microseconds.
     pub(crate) virtual_us: f64,
     /// Host time of the whole run, in seconds.
     pub(crate) host_s: f64,
-    /// Host memory that the process has touched at most, in KiB.
+    /// The most host memory that the process has touched, in KiB.
     pub(crate) peak_kib: f64,
 }
 

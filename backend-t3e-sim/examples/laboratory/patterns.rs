@@ -1,4 +1,4 @@
-//! Communication patterns, on any device: they know nothing of the machine.
+//! Communication patterns on any device. They know nothing about the machine.
 
 use portolan_core::device::{ProcId, SendArgs};
 use portolan_core::matching::Pattern;
@@ -7,7 +7,7 @@ use portolan_core::{Adi, Result};
 /// Bytes of one face in the halo exchange.
 pub(crate) const FACE: usize = 1024;
 
-/// One rank of a job, with what patterns need.
+/// One rank of a job, with everything that patterns need.
 pub(crate) struct Rank<'a, D> {
     pub(crate) device: &'a D,
     pub(crate) me: u32,
@@ -38,7 +38,7 @@ impl<D: Adi> Rank<'_, D> {
         self.device.send_contig(&args, out)
     }
 
-    /// Everybody tells ever more distant ranks that it is here.
+    /// A dissemination barrier: each rank tells ever more distant ranks that it is here.
     pub(crate) fn dissemination_barrier(&self) -> Result<()> {
         for round in 0..self.n.next_power_of_two().trailing_zeros() {
             let step = 1 << round;
@@ -63,8 +63,8 @@ impl<D: Adi> Rank<'_, D> {
         Ok(sum)
     }
 
-    /// Everybody sends 8 bytes to everybody, in steps in which all talk in pairs; the count of
-    /// ranks is a power of two.
+    /// Each rank sends 8 bytes to every other rank, in steps in which all ranks talk in pairs. The
+    /// number of ranks is a power of two.
     pub(crate) fn pairwise(&self) -> Result<()> {
         for step in 1..self.n {
             let other = self.me ^ step;
@@ -100,7 +100,7 @@ impl<D: Adi> Rank<'_, D> {
     }
 }
 
-/// Sides of a box of a power of two of cells, as equal as they can be.
+/// The sides, as equal as they can be, of a box whose number of cells is a power of two.
 fn sides(n: u32) -> [u32; 3] {
     let bits = n.trailing_zeros();
     [bits.div_ceil(3), (bits + 1) / 3, bits / 3].map(|bits| 1 << bits)

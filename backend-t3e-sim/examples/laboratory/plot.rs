@@ -10,16 +10,16 @@ use plotters::prelude::*;
 pub(crate) struct Curve {
     pub(crate) name: String,
     pub(crate) points: Vec<(f64, f64)>,
-    /// Dashed: published by others, or fitted, and not measured here.
+    /// Whether the line is dashed: published by others or fitted, and not measured here.
     pub(crate) published: bool,
 }
 
-/// What is along the axes.
+/// The labels of the axes.
 pub(crate) struct Axes {
     pub(crate) title: &'static str,
     pub(crate) x: &'static str,
     pub(crate) y: &'static str,
-    /// The corner that the curves leave free.
+    /// The corner for the legend, which the curves leave free.
     pub(crate) legend: SeriesLabelPosition,
 }
 

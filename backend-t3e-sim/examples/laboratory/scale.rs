@@ -14,7 +14,7 @@ use crate::patterns::Rank;
 use crate::plot::{Axes, Curve, SeriesLabelPosition, draw};
 use crate::raw;
 
-/// A pattern, what it is called in tables, and on how many PEs at most it is run.
+/// A pattern, its name in tables, and the most PEs on which it is run.
 const PATTERNS: [(&str, &str, u32); 7] = [
     ("hardware", "hardware barrier", 2048),
     ("raw-barrier", "dissemination barrier (SHMEM)", 2048),
@@ -47,13 +47,14 @@ pub(crate) fn one(pattern: &str, pes: u32, faults: &str) -> Result<(), Box<dyn s
     Ok(())
 }
 
-/// Bytes of a PE's stack: address space, of which the host gives what is touched.
+/// Bytes of a PE's stack. This is address space: the host allocates only the pages that are
+/// touched.
 const STACK: usize = 256 << 10;
 
-/// What every PE computes before a pattern, once: what a slow PE is slow at.
+/// The computation that every PE does once before a pattern; a slow PE is slow at it.
 const COMPUTATION: Time = Time::from_ns(1_000);
 
-/// Runs a pattern on raw SHMEM, after a barrier; its time on each PE.
+/// Runs a pattern on raw SHMEM, after a barrier. Returns its time on each PE.
 fn on_shmem(
     pes: u32,
     faults: &str,
@@ -75,7 +76,7 @@ fn on_shmem(
     run(pes, &config, timed)?.into_iter().collect()
 }
 
-/// The same on the device, whose messages are MP_Lite's.
+/// The same on the device, whose messages go through MP_Lite.
 fn on_device(
     pes: u32,
     faults: &str,
@@ -85,7 +86,8 @@ fn on_device(
     let set = settings.set("T3E_FAULTS", faults);
     set.map_err(|error| Error::new(ErrorKind::InvalidSetting, error.to_string()))?;
     let config = device::config(pes, &settings)?;
-    // Made here, as `portolan::threads` does: making a device takes more stack than using it.
+    // The devices are made here, as `portolan::threads` does, because making a device takes more
+    // stack than using it.
     let devices = in_process(pes, &config)?
         .into_iter()
         .map(|pe| T3e::new(pe, &settings, false))
@@ -120,7 +122,7 @@ fn on_device(
 pub(crate) fn measure(directory: &Path, most: u32) -> Result<(), Box<dyn std::error::Error>> {
     println!("| pattern | PEs | virtual µs | host s | host KiB per PE |");
     println!("| --- | --- | --- | --- | --- |");
-    // What the process needs whatever it emulates is nobody's share.
+    // The memory that the process needs whatever it emulates is not counted as any PE's share.
     let empty = run_alone("hardware", 2, "")?.peak_kib;
     let mut curves = Vec::new();
     for (pattern, name, limit) in PATTERNS {

@@ -82,7 +82,7 @@ impl T3e {
         }
     }
 
-    /// What a probe sees, or the failure because of which it will never see anything.
+    /// The message that a probe sees, or the failure because of which it will never see one.
     fn look(&self, from: &Pattern) -> Result<Option<Status>> {
         self.check_live()?;
         let mut state = self.shared.lock();

@@ -23,7 +23,7 @@ pub enum Call {
     Store {
         /// The first byte.
         addr: Addr,
-        /// What.
+        /// The bytes to write.
         #[serde(with = "serde_bytes")]
         data: Vec<u8>,
     },
@@ -39,7 +39,7 @@ pub enum Call {
     Poke {
         /// The first byte.
         addr: Addr,
-        /// What.
+        /// The bytes to write.
         #[serde(with = "serde_bytes")]
         data: Vec<u8>,
     },
@@ -47,12 +47,12 @@ pub enum Call {
     Put {
         /// The PE whose memory it is.
         pe: u32,
-        /// Where its first byte goes.
+        /// The address of the first byte there.
         addr: Addr,
-        /// What.
+        /// The bytes to write.
         #[serde(with = "serde_bytes")]
         data: Vec<u8>,
-        /// How the elements lie there; `None` means one after the other.
+        /// The layout of the elements there; `None` for one after the other.
         stride: Option<Stride>,
     },
     /// A put, a quiet and a put of one word: three calls in one. The host passes the baton less
@@ -60,12 +60,12 @@ pub enum Call {
     PutThen {
         /// The PE whose memory it is.
         pe: u32,
-        /// Where its first byte goes.
+        /// The address of the first byte there.
         addr: Addr,
-        /// What.
+        /// The bytes to write.
         #[serde(with = "serde_bytes")]
         data: Vec<u8>,
-        /// Where the word goes.
+        /// The address of the word.
         flag: Addr,
         /// The word.
         word: u64,
@@ -74,11 +74,11 @@ pub enum Call {
     Get {
         /// The PE whose memory it is.
         pe: u32,
-        /// Where its first byte lies.
+        /// The address of the first byte there.
         addr: Addr,
         /// The number of bytes.
         len: usize,
-        /// How the elements lie there; `None` means one after the other.
+        /// The layout of the elements there; `None` for one after the other.
         stride: Option<Stride>,
     },
     /// Changes a word of a PE's memory in one step and returns its old value.
@@ -182,7 +182,7 @@ pub struct Stride {
     pub step: usize,
 }
 
-/// What an atomic operation does to a word of 64 bits.
+/// The effect of an atomic operation on a word of 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Atomic {
     /// Adds one, wrapping.
@@ -302,7 +302,7 @@ pub enum Answer {
 pub struct Refusal {
     /// The kind of problem.
     pub reason: Reason,
-    /// What happened, with the offending value.
+    /// A text that says what happened, with the offending value.
     pub what: String,
     /// The remedy to try.
     pub remedy: String,

@@ -47,7 +47,7 @@ pub struct Done<B> {
     pub token: u64,
     /// The outcome of the operation.
     pub outcome: Outcome,
-    /// Its buffer.
+    /// The buffer of the operation.
     pub buffer: B,
 }
 
