@@ -65,7 +65,7 @@ impl BellWords {
         self.sleeping.store(AWAKE, Relaxed);
     }
 
-    /// Whether the rank is about to sleep, sleeps or is waking up. A hint.
+    /// Whether the rank is about to sleep, asleep or waking up. A hint.
     #[inline]
     pub(crate) fn is_asleep(&self) -> bool {
         self.sleeping.load(Relaxed) != AWAKE
@@ -99,8 +99,8 @@ impl BellWords {
         // The swap comes before the change of the word. In the other order, a slow sender could
         // change the word before a sleeper reads it, and swap after that sleeper has armed. `RUNG`
         // would then promise a change that the sleeper has already seen, and the next sender, which
-        // relies on that promise, would leave it asleep. (Loom found this.) AcqRel: orders the swap
-        // before the change below, and after what was published.
+        // relies on that promise, would leave it asleep. (Loom found this.)
+        // AcqRel: orders the swap before the change below, and after what was published.
         if self
             .sleeping
             .compare_exchange(ARMED, RUNG, AcqRel, Relaxed)

@@ -180,7 +180,7 @@ fn readable(fd: RawFd, deadline: Instant) -> bool {
             events: libc::POLLIN,
             revents: 0,
         };
-        // SAFETY: the array has one entry.
+        // SAFETY: `asked` is one valid entry.
         let ready = unsafe { libc::poll(&raw mut asked, 1, left.min(60_000) as i32) };
         if ready > 0 {
             return true;
@@ -257,8 +257,8 @@ fn message(part: &mut libc::iovec, control: &mut Control) -> libc::msghdr {
     message.msg_iov = part;
     message.msg_iovlen = 1;
     message.msg_control = control.0.as_mut_ptr().cast();
-    // Exactly one descriptor: `CMSG_SPACE` of one is rounded up and would hold two. SAFETY:
-    // arithmetic on a constant.
+    // Exactly one descriptor: `CMSG_SPACE` of one is rounded up and would hold two.
+    // SAFETY: arithmetic on a constant.
     message.msg_controllen = unsafe { libc::CMSG_LEN(size_of::<RawFd>() as u32) } as _;
     message
 }

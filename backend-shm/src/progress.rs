@@ -27,8 +27,8 @@ pub(crate) fn poll<S: Sink>(shm: &mut Shm, sink: &mut S) -> usize {
         note_failures(shm);
     }
     let mut delivered = 0;
-    // The inbox comes first, so that a ring announced there is polled below. SAFETY: points into
-    // the segment, which is mapped as long as `shm` lives.
+    // The inbox comes first, so that a ring announced there is polled below.
+    // SAFETY: points into the segment, which is mapped as long as `shm` lives.
     shm.held |= unsafe { &*shm.inbox }.pending();
     if shm.held != 0 {
         delivered += poll_inbox(shm, sink);
@@ -183,7 +183,8 @@ fn drain<S: Sink>(
 #[inline(never)]
 fn look_ahead<S: Sink>(from: &Incoming, sink: &mut S) {
     let places = sink.looks_ahead();
-    // The lines of cells still farther behind are then under way before a later call reads them.
+    // Prefetch still farther ahead, so that the line of that cell is under way before a later call
+    // reads it.
     from.ring.ask_for(places + 4);
     for places in (1..=places).rev().step_by(2) {
         if let Some(index) = from.ring.behind(places) {

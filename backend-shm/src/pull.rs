@@ -5,7 +5,7 @@
 //! (another user, a process that may not be traced, Yama, a system call filter). The first use
 //! therefore reads one known word of the peer, and the result is remembered. A rank writes only
 //! into the process that was the peer when the job began, only while that process lives, and only
-//! where the peer itself has said: a peer that makes up an address harms only itself.
+//! at addresses that the peer itself has given: a peer that makes one up harms only itself.
 //!
 //! Ranks of one process copy directly. They copy only from and to memory that a rank of this
 //! process has exposed and not withdrawn, so a made-up exposure reads and writes nothing.

@@ -380,8 +380,8 @@ unsafe impl Transport for Shm {
             true => Life::Ending,
             false => Life::Finished,
         };
-        // Only a running rank can finish; a rank that was declared dead stays dead. Release:
-        // everything that this rank has sent is visible to a rank that sees it has left.
+        // Only a running rank can finish; a rank that was declared dead stays dead.
+        // Release: everything that this rank has sent is visible to a rank that sees it has left.
         let life = &self.segment.rank(self.rank).identity.life;
         let _ = life.compare_exchange(Life::Running as u32, end as u32, Release, Relaxed);
         self.puller.close(self.rank);

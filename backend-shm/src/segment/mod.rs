@@ -55,8 +55,8 @@ impl Segment {
     /// The head of the segment.
     #[inline(always)]
     pub(crate) fn head(&self) -> &Head {
-        // SAFETY: the mapping begins with a `Head` (it was checked to be larger when it was made),
-        // and a `Head` is valid whatever bytes it has.
+        // SAFETY: the mapping begins with a `Head` (its size was checked when it was made), and a
+        // `Head` is valid whatever bytes it has.
         unsafe { &*self.base.cast::<Head>() }
     }
 
