@@ -101,7 +101,7 @@ impl<B: Buffer> Lite<B> {
             at: None,
             done: 0,
         });
-        // This gives the number of the receive that has just been retired out again. That is safe,
+        // This gives out again the number of the receive that has just been retired. That is safe,
         // because the sender hears of the old receive's end before it hears of the new receive.
         let id = self.receives.insert(op);
         self.starved.push_back(id);

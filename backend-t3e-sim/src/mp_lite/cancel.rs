@@ -17,7 +17,7 @@ impl<B: Buffer> Lite<B> {
             return;
         };
         let Some(posted) = op.posted.take() else {
-            return; // It has been asked for already.
+            return; // The receive is already being taken back.
         };
         let stage = op.stage;
         self.posted.cancel(posted);
@@ -27,7 +27,7 @@ impl<B: Buffer> Lite<B> {
                 self.owe(wire, peer, Outbound::Cancel { receive, seen });
             }
             Stage::Apart { .. } => self.taken_back(wire, id),
-            Stage::Taking(_) => {} // It has its message.
+            Stage::Taking(_) => {} // The receive has its message.
         }
     }
 

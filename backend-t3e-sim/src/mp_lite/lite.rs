@@ -120,7 +120,7 @@ pub(super) struct Packet {
 /// MP_Lite on one PE, as a pure state machine. Every call is given the [`Wire`] that it works on;
 /// nothing here blocks, sleeps or knows the time.
 ///
-/// The PE that sent it, a context and a tag identify a message, as in [`Envelope`]s and
+/// A message is identified by the PE that sent it, a context and a tag, as in [`Envelope`]s and
 /// [`Pattern`]s of the core; the field `source` of those is a PE here.
 #[derive(Clone, Debug)]
 pub struct Lite<B> {
@@ -364,8 +364,8 @@ impl<B: Buffer> Lite<B> {
             let told = u64::from(state.rmsg.tell());
             wire.put(peer, places.rmsg_told(me), &[told]);
         }
-        // The peer takes this as permission to forget small messages. So every header that makes it
-        // take out a prepost because of them must have left before.
+        // The peer takes this as permission to forget small messages. So every header that makes
+        // the peer take out a prepost because of those messages must have left before.
         if state.smsg.is_due() && state.owed.is_empty() {
             let told = u64::from(state.smsg.tell());
             wire.fence();

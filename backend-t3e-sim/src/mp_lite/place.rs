@@ -5,8 +5,8 @@ use super::header::HEADER;
 /// Places of the queues.
 ///
 /// There is a block for each PE that may talk to this one. It holds that PE's `smsg` queue here,
-/// its `rmsg` queue here, and two words in which that PE tells how many headers of this PE's two
-/// queues in its own memory it has deleted.
+/// its `rmsg` queue here, and two words. In these words, that PE tells how many headers it has
+/// deleted from this PE's two queues in its own memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Places {
     /// First byte of the blocks.

@@ -43,7 +43,7 @@ impl Reader {
     /// Returns the next header if it has become visible, and counts it as seen.
     pub(super) fn see(&mut self, wire: &mut impl Wire) -> Option<Words> {
         if self.len() == self.queue {
-            return None; // What lies in the next slot is the oldest header.
+            return None; // The queue is full: the next slot holds the oldest header.
         }
         let slot = self.slot(self.next);
         // Load the last word first, because it becomes visible last.

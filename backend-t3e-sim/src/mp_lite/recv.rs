@@ -143,7 +143,7 @@ impl<B: Buffer> Lite<B> {
             ) => {
                 let matched = self.posted.match_arrival(&envelope(peer, label));
                 let (Some(id), Some(message)) = (matched, message) else {
-                    return; // It waits where it is.
+                    return; // The message waits in its queue.
                 };
                 if let Some(op) = self.receives.get_mut(id) {
                     op.posted = None;

@@ -114,7 +114,7 @@ impl World {
         self.pes.iter().all(|pe| pe.at == pe.program.len())
     }
 
-    /// Lets everything that was started come to its end: words arrive, PEs wait, and receive the
+    /// Lets everything that was started come to its end: words arrive, and PEs wait and receive the
     /// messages that no receive has taken. Then the receives that still wait are taken back.
     pub(super) fn finish(&mut self) {
         self.calm_down();
@@ -246,7 +246,7 @@ impl World {
     fn check_order_at(&self, pe: usize) -> Result<(), String> {
         let receipts = &self.pes[pe].receipts;
         let cancels = self.pes[pe].program.iter().position(|act| {
-            matches!(act, Act::Recv { room: 64, .. }) // the first of those that mop up
+            matches!(act, Act::Recv { room: 64, .. }) // the first receive that `finish` adds
         });
         let given_up = |receive: usize| {
             let own = &self.pes[pe].program[..cancels.unwrap_or(self.pes[pe].program.len())];
