@@ -1,8 +1,8 @@
-//! Providers that have no room every now and then (`-FI_EAGAIN`), whatever is asked of them:
-//! nothing gets lost by that, and nothing overtakes.
+//! Tests with providers that report no room (`-FI_EAGAIN`) every now and then, whatever is asked of
+//! them: no packet may be lost or overtake another because of that.
 //!
-//! The tables of an endpoint's operations are replaced by tables of ours, which refuse some calls,
-//! a few in a row now and many in a row then, and pass the others on.
+//! The tables of an endpoint's operations are replaced by tables of this file. They refuse some
+//! calls, sometimes a few in a row and sometimes many, and pass the others on.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -22,22 +22,22 @@ use crate::ofi::Ofi;
 use crate::start::open::in_process;
 use crate::testing::opened_or_skipped;
 
-/// A table in the place of the provider's. Nothing frees it: the endpoint has it for as long as it
-/// is open.
+/// A table that replaces the provider's. It is never freed, since the endpoint uses it as long as
+/// it is open.
 #[repr(C)]
 struct Busy<T> {
-    /// First, so that a pointer to it is one to all of this.
+    /// First, so that a pointer to this field is a pointer to the whole struct.
     ours: T,
     theirs: *const T,
-    /// From which follows what is refused (xorshift).
+    /// Random state (xorshift) that decides which calls are refused.
     random: Cell<u64>,
-    /// So many of the next calls are refused.
+    /// How many of the next calls are refused.
     row: Cell<u32>,
     refused: Cell<u32>,
 }
 
 impl<T> Busy<T> {
-    /// Whether a call is refused: every third one, and sometimes many in a row.
+    /// Whether a call is refused: one in three, and sometimes many in a row.
     fn has_no_room(&self) -> bool {
         if self.row.get() == 0 {
             let mut random = self.random.get();
@@ -57,7 +57,7 @@ impl<T> Busy<T> {
     }
 }
 
-/// Tables, each with those of its operations that this crate calls.
+/// Tables, each with the operations of it that this crate calls.
 macro_rules! tables {
     ($($table:ident: $ops:ident { $($op:ident($($arg:ident: $type:ty),*);)* })*) => {$(
         mod $table {
@@ -82,8 +82,8 @@ macro_rules! tables {
             /// # Safety
             /// The endpoint must be open, and nobody else be using it.
             pub(super) unsafe fn replace(ep: *mut fid_ep, seed: u64) {
-                // SAFETY: an open endpoint; its table is as long as is looked at first, and lives
-                // as long.
+                // SAFETY: an open endpoint. Its table has at least the checked size, and lives as
+                // long as it.
                 unsafe {
                     let theirs = (*ep).$table;
                     if theirs.is_null() || (*theirs).size < size_of::<$ops>() {
@@ -139,7 +139,7 @@ tables! {
     }
 }
 
-/// The same ranks, whose provider is busy from now on.
+/// The same ranks, with providers that are busy from now on.
 fn busy(ranks: Vec<Ofi>) -> Vec<Ofi> {
     for rank in &ranks {
         let (ep, seed) = (rank.link.ep.get(), u64::from(rank.rank) + 0x9e37_79b9);
@@ -162,7 +162,7 @@ fn config(provider: &str) -> Config {
     }
 }
 
-/// Takes packets that are numbered by their tags, in this order.
+/// Expects packets numbered by their tags, in this order.
 struct InOrder(u32);
 
 impl Sink for InOrder {
@@ -237,7 +237,7 @@ fn packets_are_neither_lost_nor_overtaken_where_there_is_no_room() {
     }
 }
 
-/// The suite over providers without room, by their place in this list.
+/// The conformance suite over providers without room, chosen by index in this list.
 struct Without<const N: usize>;
 
 const PROVIDERS: [&str; 3] = ["tcp", "shm", "sockets"];
@@ -267,7 +267,7 @@ impl<const N: usize> Transports for Without<N> {
     }
 }
 
-/// The same where tcp matches.
+/// The same, where tcp does the matching.
 struct MatchesWithout;
 
 impl Sut for MatchesWithout {

@@ -10,29 +10,29 @@ use portolan_core::config::{MatchMode, Origin, Settings, Switch};
 pub struct Config {
     /// The library; `None` means the one that the dynamic linker finds.
     pub library: Option<PathBuf>,
-    /// The provider, whole (`tcp;ofi_rxm`) or a part of a layered one (`tcp`); `None` means the
-    /// best.
+    /// The provider, by its full name (`tcp;ofi_rxm`) or by a part of a layered one (`tcp`); `None`
+    /// means the best.
     pub provider: Option<String>,
     /// The domain, such as `mlx5_0`; `None` means the best.
     pub domain: Option<String>,
     /// The network interface by its name or address; `None` means the best.
     pub interface: Option<String>,
-    /// How often ranks of different nodes ask each other whether they are there; zero means never.
+    /// How often ranks on different nodes check that the others are alive; zero means never.
     pub heartbeat: Duration,
-    /// Whether the provider is asked for memory of accelerators (`FI_HMEM`).
+    /// Whether the provider is asked to support accelerator memory (`FI_HMEM`).
     pub hmem: Switch,
-    /// Who matches messages with receives.
+    /// Whether the engine or the provider matches messages with receives.
     pub matching: MatchMode,
-    /// Largest message, in bytes, that is sent eagerly; at most what a packet holds over the
-    /// provider.
+    /// Largest message, in bytes, that is sent eagerly; a packet's capacity over the provider
+    /// limits it.
     pub eager: usize,
-    /// What `ofi_rxm` was told in [`RXM_AT_ONCE`](Config::RXM_AT_ONCE), which it reads as well: the
+    /// The value of [`RXM_AT_ONCE`](Config::RXM_AT_ONCE), which `ofi_rxm` reads as well. It is the
     /// same on all ranks.
     pub at_once: Option<String>,
-    /// Packets of each of the two sizes that may be under way from one rank.
+    /// Packets of each of the two sizes, small and large, that may be under way from one rank.
     pub slots: usize,
-    /// Bytes of one receive buffer, which has room for the longest packet in any case; over
-    /// libfabric's shared memory at most 64 KiB. There are [`Config::RECEIVES`] of them.
+    /// Bytes of one receive buffer, in any case enough for the longest packet; at most 64 KiB over
+    /// libfabric's shared memory. There are [`Config::RECEIVES`] of them.
     pub receive: usize,
 }
 
@@ -40,11 +40,11 @@ impl Config {
     /// Receive buffers per rank, whatever the number of peers.
     pub const RECEIVES: usize = 4;
 
-    /// The variable that tells libfabric's layer over TCP up to how many bytes it sends at once.
-    /// `portolan run` sets it, because nobody may in a process that has threads.
+    /// The variable that tells libfabric's layer over TCP the size up to which it sends at once.
+    /// `portolan run` sets it, because a process that has threads must not change its environment.
     pub const RXM_AT_ONCE: &str = "FI_OFI_RXM_EAGER_LIMIT";
 
-    /// What a launcher sets it to for every rank, unless somebody has.
+    /// The value to which a launcher sets it for every rank, unless it is set already.
     pub const RXM_AT_ONCE_OF_RANKS: &str = "131072";
 }
 
@@ -67,7 +67,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// What the job's settings say of this transport.
+    /// The values from the job's settings.
     #[must_use]
     pub fn from_settings(settings: &Settings) -> Self {
         Self {
@@ -92,7 +92,7 @@ impl Config {
         self.matching == MatchMode::Native
     }
 
-    /// The wishes in words, for errors: empty without any.
+    /// The wishes in words, for error messages; empty if there are none.
     pub(crate) fn wishes(&self) -> String {
         let wish = |name: &str, value: &Option<String>| {
             let value = value.as_ref()?;

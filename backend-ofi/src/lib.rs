@@ -1,28 +1,30 @@
-//! libfabric: the transport between ranks that any of its providers can connect.
+//! libfabric: the transport between ranks that any libfabric provider can connect.
 //!
 //! **What it is.** [`Ofi`] implements [`Transport`](portolan_core::Transport) over reliable
 //! datagram endpoints: loopback TCP on a laptop, a fabric in a cluster. Packets are plain messages
 //! with 40 bytes in front; they arrive in a few large buffers that all peers share. The library is
-//! opened at run time (`sys/libfabric-sys`); a program that is built with this crate runs without
-//! it, too.
+//! opened at run time (`sys/libfabric-sys`), so a program built with this crate also runs where
+//! there is no libfabric.
 //!
-//! **What it is not.** It matches nothing and waits for nothing: the engine in `portolan-core`
-//! does.
+//! **What it is not.** It neither matches messages nor blocks: the engine in `portolan-core` does
+//! both.
 //!
 //! **Who calls it.** The engine, with `&mut`, from one thread at a time. [`open`] makes one rank of
-//! a job of processes, [`in_process`] all ranks of a job of threads, each with an endpoint of its
-//! own. [`offers`] and [`probe`] say what there is.
+//! a job of processes; [`in_process`] makes all ranks of a job of threads, each with an endpoint of
+//! its own. [`offers`] and [`probe`] report what is available.
 //!
 //! **Invariants.**
-//! - Order and loss are not the provider's affair: packets of a pair are numbered, and delivered by
-//!   number. What the provider has no room for stays here, and the engine is told when that is all.
-//!   A receiver that does not look gets 128 packets of each sender and no more.
-//! - Nothing that grows with the number of ranks is kept but 32 bytes and the address of each; the
-//!   provider learns an address when the first packet leaves.
-//! - What a packet says is checked before it is believed; a peer that sends nonsense is reported.
-//! - A rank that leaves waits until its last packets have gone, and says that it leaves; the end of
-//!   a process that has not said so is its death.
-//! - No allocation and no system call of ours on the path of a packet.
+//! - The provider is not relied on for order or against loss: the packets of a pair of ranks are
+//!   numbered, and delivered by number. A packet that the provider has no room for stays here, and
+//!   the engine is told when there is no room here either. A receiver that does not poll is sent at
+//!   most 128 packets by each sender.
+//! - Per rank of the job, only 32 bytes and the rank's address are kept; the provider learns an
+//!   address when the first packet to that rank leaves.
+//! - The contents of a packet are checked before they are believed; a peer that sends nonsense is
+//!   reported.
+//! - A rank that leaves waits until its last packets have gone, and then announces that it leaves.
+//!   A process that ends without the announcement counts as dead.
+//! - On the path of a packet, this crate neither allocates nor makes a system call of its own.
 //!
 //! ```
 //! use portolan_core::transport::{Header, Payload, Sent, Sink, Transport};

@@ -1,4 +1,4 @@
-//! The transport: a table of contents. What each operation does is in the file named after it.
+//! The transport: a table of contents. The file named after an operation implements it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem::ManuallyDrop;
@@ -29,16 +29,16 @@ use crate::quirks::stream::Stream;
 use crate::send;
 use crate::shared::{Contacts, Shared};
 
-/// How long a rank that leaves waits for its last packets to go: then whoever they were for is not
-/// going to take them.
+/// How long a rank that leaves waits for its last packets to go. After that, their receivers are
+/// not expected to take them any more.
 pub(crate) const FAREWELL: Duration = Duration::from_secs(2);
 
-/// The same where ranks are dead.
+/// The same, where ranks have died.
 pub(crate) const FAREWELL_FROM_THE_DEAD: Duration = Duration::from_millis(100);
 
-/// Time after which what a rank of this node had sent is here, although polls may have brought
-/// nothing meanwhile: a provider over sockets has handed it to the system before that rank says
-/// that it leaves.
+/// Time after which everything that a rank of this node sent before it left has arrived here, even
+/// if the polls in between brought nothing: a provider over sockets has handed it to the system
+/// before that rank announces that it leaves.
 const ARRIVAL: Duration = Duration::from_secs(1);
 
 /// One rank's end of a libfabric network.
@@ -51,45 +51,48 @@ pub struct Ofi {
     pub(crate) link: ManuallyDrop<Link>,
     pub(crate) rank: u32,
     pub(crate) size: u32,
-    /// A number that packets of this job carry.
+    /// The job's number, which every packet carries.
     pub(crate) job: u32,
     pub(crate) peers: Peers,
     pub(crate) addresses: Addresses,
-    /// Longest packet that the provider copies at once.
+    /// Longest packet that the provider copies within the call (`fi_inject`).
     pub(crate) inject: usize,
-    /// Whether packets may leave their headers out: the provider takes a word with each, and hands
-    /// it over.
+    /// Whether packets may omit their headers: the provider transmits a word of data with each
+    /// packet.
     pub(crate) words: bool,
-    /// Large slots that are filled and could not be sent yet.
+    /// Large slots that are filled but could not be sent yet.
     pub(crate) waiting: VecDeque<u32>,
-    /// Peers that are to be told how many of their packets have been delivered.
+    /// Peers that may have to be told how many of their packets have been delivered.
     pub(crate) to_tell: VecDeque<u32>,
-    /// What the provider says of operations that it matches, until `native` looks at it.
+    /// Completions of operations that the provider matches, kept until `native` takes them.
     pub(crate) tagged: Vec<Matched>,
-    /// When to look for connections that want room, where the provider needs that.
+    /// When to look for connections whose receive buffers are to grow, where the provider needs
+    /// that.
     pub(crate) rooms: Option<Rooms>,
-    /// What comes without an answer, where a rank that looks keeps others from sending.
+    /// Arrivals that nobody answers, where a rank that polls keeps others from sending.
     pub(crate) stream: Option<Stream>,
-    /// A packet before those that have come, where that is lost if it does not come.
+    /// A missing packet before those that have arrived, where a packet that does not come is lost.
     pub(crate) gap: Option<Gap>,
-    /// How many deaths this rank believes.
+    /// How many deaths this rank has adopted, that is, believes.
     pub(crate) adopted: u32,
-    /// Polls since others are known of: without any news, and all.
+    /// Polls since there are deaths that this rank has not adopted yet: those in a row that brought
+    /// nothing, and all.
     pub(crate) silence: (u32, u32),
     pub(crate) armed: bool,
-    /// Threads that sleep between looks for a message, beside those of the engine.
+    /// Threads that sleep between looks for a message, in addition to those of the engine.
     pub(crate) lookers: u32,
     pub(crate) bell: Arc<EventBell>,
     pub(crate) shared: Arc<Shared>,
-    /// When it was first seen of ranks of this node that they have left.
+    /// When this rank first saw that a rank of this node had left.
     leavers: BTreeMap<u32, Instant>,
     nodes: Arc<[u32]>,
     processes: Box<[Option<u32>]>,
     caps: TransportCaps,
-    /// Where calls of the provider are counted that may never come back.
+    /// Counts the provider's calls, where one of them may never return.
     pub(crate) calls: Option<Arc<Calls>>,
     watcher: Option<Watcher>,
-    /// Whether the end of this rank's process is to say how it has ended.
+    /// Whether this rank ends without an announcement: the others then learn only how its process
+    /// ends.
     silent: bool,
 }
 
@@ -98,10 +101,10 @@ pub(crate) struct Place {
     pub(crate) rank: u32,
     pub(crate) job: u32,
     pub(crate) addresses: Addresses,
-    /// On which node each rank is.
+    /// The node of each rank.
     pub(crate) nodes: Arc<[u32]>,
-    /// The number of each rank's process, where it is known and of this node; none for ranks that
-    /// are threads.
+    /// Each rank's process id, where it is known and the process is on this node; `None` for ranks
+    /// that are threads.
     pub(crate) processes: Box<[Option<u32>]>,
     pub(crate) shared: Arc<Shared>,
 }
@@ -143,7 +146,8 @@ impl Ofi {
         })
     }
 
-    /// Whether the provider matches: the rank is to be used by a [`Native`](crate::Native) device.
+    /// Whether the provider does the matching: the rank is then for a [`Native`](crate::Native)
+    /// device.
     #[must_use]
     pub fn matches(&self) -> bool {
         self.link.matches
@@ -155,8 +159,8 @@ impl Ofi {
         self.armed || self.lookers > 0
     }
 
-    /// Something has come from a peer: the first of it shows, here and there, that the network
-    /// joins the two.
+    /// Something has arrived from a peer. The first arrival shows both ranks that the network joins
+    /// them.
     #[inline]
     pub(crate) fn heard(&mut self, peer: u32) {
         if self.shared.contacts.with(peer) & Contacts::ARRIVED == 0 {
@@ -164,8 +168,8 @@ impl Ofi {
         }
     }
 
-    /// Calls of the provider begin that take locks: until `back`, the watching thread counts the
-    /// time. Nothing of the program's or the engine's that may take long runs in between.
+    /// Marks the start of provider calls that take locks. Until `back`, the watching thread
+    /// measures the time. No code of the program or the engine that may take long runs in between.
     #[inline]
     pub(crate) fn calling(&self) {
         if let Some(calls) = &self.calls {
@@ -173,7 +177,7 @@ impl Ofi {
         }
     }
 
-    /// They have come back.
+    /// The calls since `calling` have returned.
     #[inline]
     pub(crate) fn back(&self) {
         if let Some(calls) = &self.calls {
@@ -190,8 +194,8 @@ impl Ofi {
         }
     }
 
-    /// Ends what the provider has not let go of. The others know that this rank has left: hanging
-    /// up before, it would look as if it had died.
+    /// Ends the operations that the provider has not completed. By now the others know that this
+    /// rank has left; if it hung up earlier, it would look as if it had died.
     #[cold]
     fn hang_up(&mut self) {
         sever::all(self);
@@ -202,11 +206,11 @@ impl Ofi {
         }
     }
 
-    /// Waits until all that was sent has left, but not for ever.
+    /// Waits until everything sent has left, but not for ever.
     fn flush(&mut self) {
         let start = Instant::now();
         while start.elapsed() < FAREWELL {
-            // What was for the dead stays under way.
+            // Packets to dead ranks never complete.
             if self.shared.deaths.count() != 0 && start.elapsed() > FAREWELL_FROM_THE_DEAD {
                 break;
             }
@@ -226,8 +230,8 @@ impl Ofi {
         portolan_core::log!(WARN, rank = self.rank, "left before all packets had left");
     }
 
-    /// Whether all that was sent has left, or was for ranks that are not there any more: a provider
-    /// that waits until a packet has been acknowledged waits for those in vain.
+    /// Whether everything sent has left, or was for ranks that are gone: a provider that waits for
+    /// a packet's acknowledgement would wait for those in vain.
     pub(crate) fn has_nothing_to_say(&self) -> bool {
         let Link {
             small,
@@ -241,7 +245,7 @@ impl Ofi {
     }
 }
 
-/// Takes what arrives for a rank that is leaving.
+/// Discards what arrives for a rank that is leaving.
 pub(crate) struct Nobody;
 
 impl Sink for Nobody {
@@ -252,9 +256,9 @@ impl Sink for Nobody {
     fn packet(&mut self, _peer: u32, _header: &Header, _payload: Payload<'_>) {}
 }
 
-// SAFETY: packets lie in slabs that live as long as the endpoint; what was lent is registered, or
-// held by an operation, until the provider has completed it, and whatever ends early is waited for,
-// or its memory is never used again.
+// SAFETY: packets lie in slabs that live as long as the endpoint. Memory lent by the caller stays
+// registered, or held by an operation, until the provider has completed it. An operation that ends
+// early is waited for, or its memory is never used again.
 unsafe impl Transport for Ofi {
     fn name(&self) -> &'static str {
         "ofi"
@@ -486,8 +490,8 @@ impl Drop for Ofi {
         // SAFETY: not used any more.
         let mut link = unsafe { ManuallyDrop::take(&mut self.link) };
         link.memory.close();
-        // Nobody answers for a rank that has died: over a network, who is reading from it is to
-        // find that out.
+        // Nobody answers on behalf of a rank that has died. Over a network, closing its endpoint
+        // lets a peer that reads from it find that out.
         let hangs_up = died && link.domain.info.ip().is_some();
         let busy = link.memory.is_reading() || link.lent.is_some();
         if !busy && !hangs_up {

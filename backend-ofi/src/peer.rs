@@ -1,39 +1,40 @@
-//! What a rank knows of each other rank.
+//! What a rank knows about each other rank.
 
 use std::ops::{Deref, DerefMut};
 
 use libfabric_sys::FI_ADDR_NOTAVAIL;
 use portolan_core::transport::Header;
 
-/// Packets of a pair that may be under way: sent, and not known to have been delivered. It bounds
-/// what a receiver that does not look has to keep, or its provider.
+/// Most packets of a pair that may be under way: sent, but not known to have been delivered. It
+/// bounds how much a receiver that does not poll, or its provider, has to keep.
 pub(crate) const WINDOW: u32 = 128;
 
-/// Packets that are delivered before their sender is told, if nothing goes to it anyway.
+/// Packets delivered before their sender is told in a packet of its own, if none goes to it anyway.
 pub(crate) const TELL: u32 = WINDOW / 2;
 
-/// One peer. There is one of these for every rank of the job: it is kept small.
+/// One peer. There is one of these for every rank of the job, so it is kept small.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer {
-    /// In the provider's address vector; [`FI_ADDR_NOTAVAIL`] until the first packet to it.
+    /// Its number in the provider's address vector; [`FI_ADDR_NOTAVAIL`] until the first packet to
+    /// it.
     pub(crate) addr: u64,
     /// Number of the next packet to it.
     pub(crate) sent: u32,
     /// Number of the next packet from it.
     pub(crate) expected: u32,
-    /// How many packets it has delivered, as far as is known here.
+    /// How many packets it has delivered, as far as this rank knows.
     pub(crate) acked: u32,
-    /// How many packets it was told of.
+    /// How many packets it was told have been delivered here.
     pub(crate) told: u32,
-    /// Packets to it that the provider has not taken yet.
+    /// Packets to it that the provider has not accepted yet.
     pub(crate) waiting: u16,
-    /// Something was injected since the last packet that completes: nobody will say that it has
-    /// left.
+    /// A packet was injected since the last one that completes, so no completion will show that it
+    /// has left.
     pub(crate) injected: bool,
-    /// It is to hear of this rank, whatever there is to tell.
+    /// It is to hear from this rank, even if there is nothing to acknowledge.
     pub(crate) greet: bool,
-    /// Where the headers are that both remember, among those of all pairs; [`NO_HEADERS`] before
-    /// there is one.
+    /// Index of the headers that both ranks remember, among those of all pairs; [`NO_HEADERS`]
+    /// before there are any.
     headers: u32,
 }
 
@@ -56,14 +57,14 @@ impl Default for Peer {
 }
 
 impl Peer {
-    /// A packet has left, which said that so many of the peer's have been delivered.
+    /// Notes that a packet has left which acknowledged `ack` of the peer's packets.
     #[inline]
     pub(crate) fn has_left(&mut self, ack: u32) {
         self.sent = self.sent.wrapping_add(1);
         self.told = ack;
     }
 
-    /// The peer says that it has delivered so many packets. `false` if that cannot be.
+    /// Notes that the peer says it has delivered `ack` packets. `false` if that is impossible.
     #[inline]
     pub(crate) fn acknowledged(&mut self, ack: u32) -> bool {
         let (new, open) = (
@@ -71,7 +72,7 @@ impl Peer {
             self.sent.wrapping_sub(self.acked),
         );
         if new > open {
-            // Said before what has been heard since: packets may overtake each other.
+            // An older acknowledgement than the last one: packets may overtake each other.
             return self.acked.wrapping_sub(ack) < 1 << 31;
         }
         self.acked = ack;
@@ -81,10 +82,11 @@ impl Peer {
 
 const _: () = assert!(size_of::<Peer>() == 32);
 
-/// The last headers of a pair, that of each way: the next packet that has the same may go without.
+/// The last headers of a pair, one in each direction: the next packet with the same header may go
+/// without it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Headers {
-    /// In words, which are compared in one go.
+    /// As words, which are compared in one go.
     left: Option<[u64; 3]>,
     came: Option<Header>,
 }
@@ -93,12 +95,12 @@ struct Headers {
 #[derive(Debug)]
 pub(crate) struct Peers {
     all: Box<[Peer]>,
-    /// Of those with whom packets were exchanged.
+    /// The headers of pairs that have exchanged packets.
     headers: Vec<Headers>,
 }
 
 impl Peers {
-    /// Those of a job of so many ranks.
+    /// The peers in a job of `size` ranks.
     pub(crate) fn new(size: u32) -> Self {
         Self {
             all: vec![Peer::default(); size as usize].into(),
@@ -113,7 +115,7 @@ impl Peers {
         headers.is_some_and(|headers| headers.left == Some(header.to_words()))
     }
 
-    /// A packet with this header has left, which both sides remember.
+    /// Notes that a packet with this header, which both sides remember, has left.
     #[inline]
     pub(crate) fn has_left_with(&mut self, peer: u32, header: &Header) {
         self.headers_of(peer).left = Some(header.to_words());
@@ -126,7 +128,7 @@ impl Peers {
         headers.came.as_ref()
     }
 
-    /// A packet with this header has come, which both sides remember.
+    /// Notes that a packet with this header, which both sides remember, has arrived.
     #[inline]
     pub(crate) fn has_come_with(&mut self, peer: u32, header: &Header) {
         self.headers_of(peer).came = Some(*header);

@@ -1,4 +1,4 @@
-//! The poll: completions in batches, packets in order, buffers posted again.
+//! The poll: reads completions in batches, delivers packets in order, posts buffers again.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -28,14 +28,14 @@ use crate::quirks::room;
 use crate::send;
 use crate::shared::Contacts;
 
-/// Completions that are read at once.
+/// Completions read by one call.
 const BATCH: usize = 16;
-/// Batches of one poll.
+/// Most batches that one poll reads.
 const BATCHES: usize = 4;
-/// Polls without news before a death is believed: what the dead have sent may still be on its way
-/// through the provider.
+/// Polls in a row without news before a death is adopted: packets that the dead rank sent may still
+/// be on their way through the provider.
 pub(crate) const SILENCE: u32 = 64;
-/// Polls, with whatever news from others, after which it is believed all the same.
+/// Polls after which a death is adopted in any case, whatever arrives from others.
 const LONG_ENOUGH: u32 = 4096;
 
 /// Delivers what has arrived. Returns how many packets.
@@ -110,7 +110,7 @@ pub(crate) fn poll<S: Sink>(ofi: &mut Ofi, sink: &mut S) -> usize {
     delivered
 }
 
-/// Gives the provider what it has had no room for.
+/// Gives the provider what it had no room for before.
 #[inline]
 fn give(ofi: &mut Ofi) {
     let (unposted, waiting) = (ofi.link.inbox.has_unposted(), !ofi.waiting.is_empty());
@@ -130,14 +130,14 @@ fn give(ofi: &mut Ofi) {
     ofi.back();
 }
 
-/// One completion. Returns how many packets were delivered for it.
+/// Handles one completion. Returns how many packets were delivered for it.
 #[inline]
 fn completed<S: Sink>(ofi: &mut Ofi, entry: &fi_cq_tagged_entry, sink: &mut S) -> usize {
     if entry.op_context.is_null() {
-        return 0; // An injected packet: nobody waits for it.
+        return 0; // An injected packet: nothing waits for it.
     }
-    // SAFETY: every operation that completes was given a context by this crate, and they live as
-    // long as the endpoint.
+    // SAFETY: this crate gave every operation that completes a context, and contexts live as long
+    // as the endpoint.
     let (kind, index) = unsafe { Ops::of(entry.op_context) };
     match kind {
         Kind::Short => ofi.link.small.give_back(index),
@@ -164,7 +164,7 @@ fn completed<S: Sink>(ofi: &mut Ofi, entry: &fi_cq_tagged_entry, sink: &mut S) -
     0
 }
 
-/// A packet that is whole. Returns how many packets were delivered for it.
+/// Handles a packet that has arrived whole. Returns how many packets were delivered for it.
 #[inline]
 fn arrived<S: Sink>(ofi: &mut Ofi, mut arrival: Arrival, sink: &mut S) -> usize {
     if arrival.form.bare
@@ -208,7 +208,8 @@ fn arrived<S: Sink>(ofi: &mut Ofi, mut arrival: Arrival, sink: &mut S) -> usize 
     }
 }
 
-/// A packet that is not for the engine, or one that no rank of this job can have sent.
+/// A packet that is not for the engine (a control packet), or that no rank of this job can have
+/// sent.
 #[cold]
 #[inline(never)]
 fn stranger(ofi: &mut Ofi, arrival: &Arrival) {
@@ -230,7 +231,7 @@ fn stranger(ofi: &mut Ofi, arrival: &Arrival) {
     }
 }
 
-/// A packet whose numbers no correct peer gives.
+/// A packet whose numbers no correct peer sends.
 #[cold]
 #[inline(never)]
 fn nonsense(ofi: &mut Ofi, arrival: &Arrival) {
@@ -251,7 +252,7 @@ fn lied(ofi: &Ofi, from: u32, what: &str) {
     ofi.shared.deaths.declare(from, &format!("it sent {what}"));
 }
 
-/// Packets were held before this poll: they may wait for one that never comes.
+/// Packets were already held before this poll: perhaps they wait for one that never comes.
 #[cold]
 #[inline(never)]
 fn look_for_gaps(ofi: &mut Ofi) {
@@ -267,7 +268,7 @@ fn look_for_gaps(ofi: &mut Ofi) {
     }
 }
 
-/// The receive buffers are as good as used up, by what lies in them.
+/// The packets that lie in the receive buffers have all but used these up.
 #[cold]
 #[inline(never)]
 fn relieve(ofi: &mut Ofi) {
@@ -285,7 +286,8 @@ pub(crate) fn post(ofi: &mut Ofi) {
     }
 }
 
-/// Lets the provider go on after this rank has left: what ends now, and how, concerns nobody.
+/// Lets the provider make progress after this rank has left: how operations end no longer matters
+/// to anyone.
 #[cold]
 pub(crate) fn discard(ofi: &mut Ofi) {
     let cq = ofi.link.domain.cq.get();
@@ -306,7 +308,7 @@ pub(crate) fn discard(ofi: &mut Ofi) {
     }
 }
 
-/// The completion of something that has failed. Returns how much news that is for the engine.
+/// Handles the completion of a failed operation. Returns how many events that is for the engine.
 #[cold]
 #[inline(never)]
 fn read_error<S: Sink>(ofi: &mut Ofi, sink: &mut S) -> usize {
@@ -324,7 +326,7 @@ fn read_error<S: Sink>(ofi: &mut Ofi, sink: &mut S) -> usize {
     let slots = match kind {
         Kind::Short => &mut ofi.link.small,
         Kind::Bulk => &mut ofi.link.large,
-        // The data is streamed instead.
+        // The data is then sent in packets instead.
         Kind::Read => {
             ofi.link.memory.completed(index, false);
             return 0;
@@ -335,8 +337,8 @@ fn read_error<S: Sink>(ofi: &mut Ofi, sink: &mut S) -> usize {
         }
         Kind::Remote => return remote_failed(ofi, index, &entry, sink),
         Kind::Receive => {
-            // Whether the provider lets go of the buffer its flags say, and nothing else: what is
-            // left of it may be posted still.
+            // Only the flags say whether the provider gives the buffer back; otherwise the rest of
+            // it may still be posted.
             ofi.link.inbox.failed(index, entry.flags);
             let why = words(ofi, &entry);
             portolan_core::log!(WARN, rank = ofi.rank, why, "a receive failed");
@@ -348,13 +350,13 @@ fn read_error<S: Sink>(ofi: &mut Ofi, sink: &mut S) -> usize {
     if ofi.shared.roster.has_left(peer) {
         return 0;
     }
-    // A connection that is broken, for example. What else was under way on it, handed over and not
-    // yet delivered, is lost as well, and nobody else has it any more.
+    // The cause may be a broken connection. Packets handed over to it and not yet delivered are
+    // then lost as well, and no copy of them exists any more.
     lost(ofi, peer, "send to it", &entry);
     0
 }
 
-/// Something has failed, and the provider does not say what.
+/// An operation has failed, and the provider does not say which.
 fn nameless<S: Sink>(ofi: &mut Ofi, entry: &fi_cq_err_entry, sink: &mut S) -> usize {
     let why = words(ofi, entry);
     if entry.flags & (FI_REMOTE_READ | FI_REMOTE_WRITE) != 0 {
@@ -366,10 +368,12 @@ fn nameless<S: Sink>(ofi: &mut Ofi, entry: &fi_cq_err_entry, sink: &mut S) -> us
         );
         return 0;
     }
-    // What libfabric's shared memory copies within the call that begins it ends with that call. So
-    // all that began before this one have been seen to end.
+    // Where libfabric's shared memory provider copies within the call that begins an operation, the
+    // operation also ends within that call. So every operation begun before the failed one has
+    // already been seen to end, and the oldest open one is the one that failed.
     let reads = |open: &abandon::Open| !matches!(open.what, What::Remote(_, false));
-    // (Not of 2.x, whose copies may outlast it: there nothing is said of which one it was.)
+    // (This does not hold for 2.x, whose copies may outlast the call: there, nothing tells which
+    // operation failed.)
     let within = caps::over(&ofi.link.domain.info, "shm")
         && ofi.link.domain.library.version() < abandon::WITHOUT_ORDER;
     let open = ofi.link.memory.open().filter(|open| within && reads(open));
@@ -391,8 +395,8 @@ fn nameless<S: Sink>(ofi: &mut Ofi, entry: &fi_cq_err_entry, sink: &mut S) -> us
     }
 }
 
-/// A read from a peer has failed as if the peer refused it. Perhaps its process is ending, and the
-/// thread that watches it has not been told yet.
+/// A read from a peer failed as if the peer had refused it. Perhaps the peer's process is ending,
+/// and the thread that watches it has not been told yet.
 fn notice_end(ofi: &Ofi, peer: u32) {
     let Some(pid) = ofi.process_of(peer).filter(|_| peer != ofi.rank) else {
         return;
@@ -402,14 +406,14 @@ fn notice_end(ofi: &Ofi, peer: u32) {
     }
 }
 
-/// An operation on memory of a peer has failed.
+/// Handles a failed operation on a peer's memory.
 fn remote_failed<S: Sink>(
     ofi: &mut Ofi,
     index: usize,
     entry: &fi_cq_err_entry,
     sink: &mut S,
 ) -> usize {
-    // Some of libfabric's shared memory are negative.
+    // Some of shm's error numbers are negative.
     match remote::failed(ofi, index, (entry.err.abs(), entry.prov_errno), sink) {
         Failed::Refused => return 1,
         Failed::Lost(peer) => lost(ofi, peer, "reach memory of it", entry),
@@ -417,7 +421,7 @@ fn remote_failed<S: Sink>(
     0
 }
 
-/// A peer that the provider cannot reach.
+/// Declares a peer dead that the provider cannot reach.
 fn lost(ofi: &Ofi, peer: u32, what: &str, entry: &fi_cq_err_entry) {
     let why = words(ofi, entry);
     let provider = ofi.link.domain.info.provider();
@@ -425,7 +429,7 @@ fn lost(ofi: &Ofi, peer: u32, what: &str, entry: &fi_cq_err_entry) {
     ofi.shared.deaths.declare(peer, &why);
 }
 
-/// What the provider says about an error.
+/// The provider's words for an error.
 fn words(ofi: &Ofi, entry: &fi_cq_err_entry) -> String {
     let general = ofi.link.domain.library.fi_strerror(i64::from(entry.err));
     // SAFETY: an open queue; the text, if there is one, lives until the next call.
@@ -441,7 +445,7 @@ fn words(ofi: &Ofi, entry: &fi_cq_err_entry) -> String {
     }
 }
 
-/// The endpoint does not work any more: as good as dead, this rank says so itself.
+/// The endpoint no longer works. The rank is as good as dead, and declares so itself.
 #[cold]
 #[inline(never)]
 fn broken(ofi: &mut Ofi, what: &str, error: isize) {
@@ -451,7 +455,7 @@ fn broken(ofi: &mut Ofi, what: &str, error: isize) {
     ofi.shared.deaths.declare(ofi.rank, &why);
 }
 
-/// Believes what is known of deaths, once nothing of the dead is on its way any more.
+/// Adopts the known deaths once nothing from the dead ranks is on its way any more.
 #[cold]
 #[inline(never)]
 fn adopt<S: Sink>(ofi: &mut Ofi, delivered: usize, sink: &mut S) {
@@ -467,16 +471,17 @@ fn adopt<S: Sink>(ofi: &mut Ofi, delivered: usize, sink: &mut S) {
     }
 }
 
-/// Believes what is known of deaths, unless something is being read, or is to be abandoned: whoever
-/// is told of a death takes buffers back.
+/// Adopts the known deaths, unless a read is in progress or operations are to be abandoned: an
+/// engine that is told of a death takes its buffers back.
 pub(crate) fn believe(ofi: &mut Ofi) {
     let memory = &ofi.link.memory;
     let reading = memory.is_reading();
     let dead = |peer| ofi.shared.deaths.is_dead(peer);
     let lent = reading || ofi.link.matches || !memory.registrations.is_empty();
     if lent || memory.remotes.concern(dead) {
-        // They end now, or never; until then they keep their places from the living. Who is held to
-        // be dead and is not writes no more into memory of this rank.
+        // With their connections shut, these operations end now or never. Until they end, they
+        // occupy places that operations on living ranks need. A rank that is wrongly held to be
+        // dead can no longer write into memory of this rank either.
         sever::connections(ofi);
     }
     if reading || abandon::is_due(ofi) {
@@ -495,7 +500,7 @@ pub(crate) fn believe(ofi: &mut Ofi) {
     ofi.link.inbox.broke();
 }
 
-/// The last poll before a sleep: makes the provider's descriptor tell of what comes from now on.
+/// The last poll before a sleep: makes the provider's descriptor signal what arrives from now on.
 #[cold]
 #[inline(never)]
 fn before_sleep(ofi: &mut Ofi) {
@@ -504,7 +509,7 @@ fn before_sleep(ofi: &mut Ofi) {
         || ofi.link.inbox.has_unposted()
         || ofi.shared.deaths.count() != ofi.adopted
         || ofi.gap.as_ref().is_some_and(Gap::is_open)
-        // What a network does to this memory by itself wakes nobody.
+        // What the network does to registered memory by itself wakes nobody.
         || !ofi.link.memory.registrations.is_empty();
     ofi.bell
         .set_brief(unannounced || ofi.link.domain.wait.is_none());

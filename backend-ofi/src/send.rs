@@ -1,7 +1,7 @@
-//! Handing packets to the provider.
+//! Hands packets to the provider.
 //!
-//! Budget of a small packet: one copy into a slot, one call into the provider, no allocation.
-//! Packets that the provider copies at once (`fi_inject`) do not even occupy the slot.
+//! Budget of a small packet: one copy into a slot, one call into the provider, no allocation. A
+//! packet that the provider copies within the call (`fi_inject`) does not even keep its slot.
 
 use libfabric_sys::{FI_ADDR_NOTAVAIL, FI_EAGAIN, fi_av_insert, fi_inject, fi_send};
 use portolan_core::transport::{Header, Sent};
@@ -15,7 +15,7 @@ use crate::packets::wire::Wire;
 use crate::peer::{TELL, WINDOW};
 use crate::shared::Contacts;
 
-/// What libfabric says when there is no room.
+/// libfabric's error where there is no room.
 const NO_ROOM: isize = -(FI_EAGAIN as isize);
 
 /// Sends a packet of at most `Limits::short` bytes.
@@ -57,7 +57,8 @@ pub(crate) unsafe fn bulk<F: FnOnce(*mut u8)>(
     unsafe { hand_over(ofi, Kind::Bulk, peer, header, len, None, fill) }
 }
 
-/// Sends a packet whose bytes lie at `data`: from there, if the provider copies them in the call.
+/// Sends a packet whose bytes lie at `data`: directly from there, if the provider copies them
+/// within the call.
 ///
 /// # Safety
 /// As for `Transport::send_bulk_from`.
@@ -108,7 +109,7 @@ unsafe fn hand_over<F: FnOnce(*mut u8)>(
         return Sent::Gone;
     }
     if len > ofi.link.part {
-        // SAFETY: the caller's promise; what else is asked for has just been seen to.
+        // SAFETY: the caller's promise; the remaining conditions were established just above.
         return unsafe { parts::send(ofi, peer, header, len, source, fill) };
     }
     if let Some(data) = source
@@ -116,7 +117,8 @@ unsafe fn hand_over<F: FnOnce(*mut u8)>(
         && ofi.words
         && ofi.peers.remembers(peer, header)
     {
-        // SAFETY: the caller's promise. (A packet with a header can wait.)
+        // SAFETY: the caller's promise. (If there is no room, the packet goes with a header, and
+        // can wait.)
         match unsafe { headerless::inject(ofi, data, peer, len) } {
             Sent::Full => {}
             sent => return sent,
@@ -149,8 +151,8 @@ unsafe fn hand_over<F: FnOnce(*mut u8)>(
     sent
 }
 
-/// Gives a filled slot to the provider. What `send_bulk` filled is kept if there is no room: its
-/// bytes are gone from where they were.
+/// Gives a filled slot to the provider. If there is no room, a slot that `send_bulk` filled is
+/// kept, since its bytes no longer exist where they came from.
 pub(crate) fn start(ofi: &mut Ofi, kind: Kind, slot: usize, peer: u32, total: usize) -> Sent {
     if total <= ofi.inject {
         let place = slots(ofi, kind).slab.part(slot);
@@ -187,7 +189,7 @@ pub(crate) fn inject(ofi: &mut Ofi, place: *const u8, peer: u32, total: usize) -
     }
 }
 
-/// The call itself; the slot is the provider's if the result is 0.
+/// The `fi_send` call itself. The slot belongs to the provider if the result is 0.
 fn send(ofi: &mut Ofi, kind: Kind, slot: usize, peer: u32, total: usize) -> isize {
     let (ep, addr) = (ofi.link.ep.get(), ofi.peers[peer as usize].addr);
     let slots = slots(ofi, kind);
@@ -199,8 +201,8 @@ fn send(ofi: &mut Ofi, kind: Kind, slot: usize, peer: u32, total: usize) -> isiz
     unsafe { fi_send(ep, place.cast(), total, desc, addr, context) }
 }
 
-/// Keeps a large packet for later; until then no other packet goes to that peer, only the parts
-/// that follow in the same one.
+/// Keeps a large packet for later. Until it has left, no other packet goes to that peer, except the
+/// parts that follow in the same packet.
 fn keep(ofi: &mut Ofi, slot: usize, peer: u32, total: usize) -> Sent {
     ofi.link.large.ops.note(slot, peer, total);
     ofi.link.large.take();
@@ -209,7 +211,8 @@ fn keep(ofi: &mut Ofi, slot: usize, peer: u32, total: usize) -> Sent {
     Sent::Done
 }
 
-/// Tries again what the provider had no room for. A peer that has none keeps nobody else waiting.
+/// Retries the packets that the provider had no room for. A peer without room does not delay
+/// packets to others.
 pub(crate) fn send_waiting(ofi: &mut Ofi) {
     for _ in 0..ofi.waiting.len() {
         let Some(slot) = ofi.waiting.pop_front() else {
@@ -234,8 +237,9 @@ pub(crate) fn send_waiting(ofi: &mut Ofi) {
     }
 }
 
-/// Sends a packet that says only how many have been delivered; with `completes`, one whose
-/// completion tells that all before it has left. Returns whether it could be sent.
+/// Sends a packet that carries only an acknowledgement: how many packets have been delivered. With
+/// `completes`, its completion shows that all packets before it have left. Returns whether it could
+/// be sent.
 pub(crate) fn send_control(ofi: &mut Ofi, peer: u32, completes: bool) -> bool {
     if ofi.peers[peer as usize].addr == FI_ADDR_NOTAVAIL && !insert(ofi, peer) {
         return true; // It is dead now.
@@ -298,13 +302,13 @@ fn slots(ofi: &mut Ofi, kind: Kind) -> &mut Slots {
     }
 }
 
-/// What becomes of packets to a peer that is not there; `None` if it is.
+/// The result of sending to a peer that is gone; `None` if the peer is there.
 #[cold]
 pub(crate) fn absent(ofi: &Ofi, peer: u32) -> Option<Sent> {
     if ofi.shared.deaths.is_dead(peer) {
         return Some(Sent::Gone);
     }
-    // It has left in good order: what is sent to it is lost.
+    // It has left in good order: packets sent to it are lost.
     ofi.shared.roster.has_left(peer).then_some(Sent::Done)
 }
 
@@ -337,7 +341,7 @@ pub(crate) fn insert(ofi: &mut Ofi, peer: u32) -> bool {
     true
 }
 
-/// The provider cannot send to a peer.
+/// The provider refuses to send to a peer: declares it dead, unless it has left.
 #[cold]
 #[inline(never)]
 pub(crate) fn refused(ofi: &mut Ofi, peer: u32, error: isize) -> Sent {

@@ -1,4 +1,4 @@
-//! What the ranks of one process know together.
+//! State that the ranks of one process share.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -10,14 +10,15 @@ use crate::deaths::roster::Roster;
 use crate::endpoint::bell::EventBell;
 use crate::endpoint::link::Link;
 
-/// Who has left, and who has died.
+/// Which ranks have left, and which have died.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) roster: Roster,
     pub(crate) deaths: Deaths,
     pub(crate) contacts: Contacts,
-    /// What ranks of this process have left behind. It is closed when the last of them has gone: an
-    /// endpoint of the shm provider uses the memory of the others in its process until then.
+    /// Links of ranks of this process that have gone. They are closed when the last of these ranks
+    /// has gone, because an endpoint of the shm provider uses the memory of the others in its
+    /// process until then.
     retired: Mutex<Vec<Link>>,
 }
 
@@ -31,26 +32,27 @@ impl Shared {
         }
     }
 
-    /// A rank has gone.
+    /// Keeps the link of a rank that has gone.
     pub(crate) fn retire(&self, link: Link) {
         let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
         retired.push(link);
     }
 }
 
-/// With whom the rank of this process has begun to talk: told to the thread that watches them.
+/// The ranks with which the rank of this process has begun to communicate, as the thread that
+/// watches them needs to know.
 #[derive(Debug)]
 pub(crate) struct Contacts {
-    /// By rank.
+    /// By rank: [`SPOKEN`](Contacts::SPOKEN) and [`ARRIVED`](Contacts::ARRIVED).
     words: Box<[AtomicU8]>,
-    /// The watching thread's, where ranks are watched by heartbeats.
+    /// The watching thread's bell, where ranks are watched by heartbeats.
     alarm: OnceLock<Arc<EventBell>>,
 }
 
 impl Contacts {
-    /// A packet was to be sent to the rank.
+    /// This rank has begun to send to that rank.
     pub(crate) const SPOKEN: u8 = 1;
-    /// A packet has come from it, or a message that the provider has matched.
+    /// A packet, or a message that the provider matched, has arrived from that rank.
     pub(crate) const ARRIVED: u8 = 2;
 
     fn new(ranks: u32) -> Self {
@@ -60,7 +62,7 @@ impl Contacts {
         }
     }
 
-    /// Who is to be woken.
+    /// Sets the bell to ring at the first contact with a rank.
     pub(crate) fn tell(&self, alarm: &Arc<EventBell>) {
         let _ = self.alarm.set(Arc::clone(alarm));
     }
@@ -70,12 +72,13 @@ impl Contacts {
         self.alarm.get().is_some()
     }
 
-    /// What there is with `rank`. Relaxed, here and in `note`: nothing else is told by it.
+    /// The contact with `rank` so far. Relaxed, here and in `note`: the value publishes no other
+    /// data.
     pub(crate) fn with(&self, rank: u32) -> u8 {
         self.words[rank as usize].load(Ordering::Relaxed)
     }
 
-    /// Notes what there is with `rank`.
+    /// Adds to the contact with `rank`.
     #[cold]
     pub(crate) fn note(&self, rank: u32, what: u8) {
         let before = self.words[rank as usize].fetch_or(what, Ordering::Relaxed);

@@ -1,12 +1,12 @@
-//! What ranks of different nodes say to each other beside the provider: one datagram each.
+//! Messages that ranks of different nodes send each other outside the provider: one datagram each.
 
-/// Begins every datagram; the digit is the format's.
+/// The start of every datagram; the digit is the format's version.
 const MAGIC: &[u8; 4] = b"PTB1";
 /// Bytes before the list of the dead.
 const HEAD: usize = 14;
 /// Longest reason that is passed on, in bytes.
 const REASON: usize = 255;
-/// Dead ranks that one datagram names, so that no network has to cut it into pieces.
+/// Most dead ranks that one datagram names, so that no network has to fragment it.
 pub(crate) const NAMED: usize = 4;
 /// Room for any datagram.
 pub(crate) const ROOM: usize = HEAD + NAMED * (5 + REASON);
@@ -20,9 +20,9 @@ pub(crate) enum Kind {
     Answer,
     /// The sender leaves in good order. It is answered, with [`Noted`](Self::Noted).
     Leave,
-    /// The sender knows that the receiver of this leaves.
+    /// The sender has noted that the receiver of this leaves.
     Noted,
-    /// The sender has found that ranks are dead.
+    /// The sender has found that ranks have died.
     Report,
 }
 
@@ -38,10 +38,10 @@ const KINDS: [Kind; 5] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Beat {
     pub(crate) kind: Kind,
-    /// A number that the packets of this job carry as well.
+    /// The job's number, which its packets carry as well.
     pub(crate) job: u32,
     pub(crate) from: u32,
-    /// Who is dead, and why; at most [`NAMED`].
+    /// The dead ranks, each with the reason; at most [`NAMED`].
     pub(crate) dead: Vec<(u32, String)>,
 }
 
@@ -63,7 +63,7 @@ impl Beat {
         bytes
     }
 
-    /// What somebody has sent; `None` if it is nothing that this crate sends.
+    /// Decodes a datagram; `None` if it is none that this crate sends.
     pub(crate) fn from_bytes(mut bytes: &[u8]) -> Option<Self> {
         let mut take = |count: usize| bytes.split_off(..count);
         if take(MAGIC.len())? != MAGIC {

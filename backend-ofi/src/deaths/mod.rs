@@ -1,4 +1,5 @@
-//! Who is known to be dead: written by whoever finds out, adopted by each rank when it is ready.
+//! The known deaths: any thread that finds one writes it down, and each rank adopts it when it is
+//! ready.
 
 pub(crate) mod abandon;
 pub(crate) mod datagram;
@@ -18,22 +19,23 @@ pub(crate) struct Deaths {
     /// How many, so that a poll need not lock.
     count: AtomicU32,
     list: Mutex<Vec<(u32, String)>>,
-    /// Those of whom nothing runs any more, and copies anything.
+    /// Ranks whose process or transport has ended, so that nothing of them copies data any more.
     ended: Mutex<Vec<u32>>,
-    /// How many these are.
+    /// The length of `ended`.
     ends: AtomicU32,
     bells: Mutex<Vec<Weak<crate::endpoint::bell::EventBell>>>,
 }
 
 impl Deaths {
-    /// How many are known.
+    /// How many deaths are known.
     #[inline]
     pub(crate) fn count(&self) -> u32 {
-        // Acquire: pairs with the Release in `declare`: who sees the number finds the entry.
+        // Acquire: pairs with the Release in `declare`: a thread that sees the number finds the
+        // entry.
         self.count.load(Ordering::Acquire)
     }
 
-    /// `rank` is dead; later reasons for the same rank are not kept.
+    /// Notes that `rank` is dead. Later reasons for the same rank are not kept.
     pub(crate) fn declare(&self, rank: u32, why: &str) {
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         if list.iter().any(|(dead, _)| *dead == rank) {
@@ -49,8 +51,8 @@ impl Deaths {
         }
     }
 
-    /// The process of a rank has ended, that has left or is known to be dead; or its transport has,
-    /// in a job of threads.
+    /// Notes that the process of a rank has ended which has left or is known to be dead. In a job
+    /// of threads: its transport has ended.
     pub(crate) fn note_end(&self, rank: u32) {
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         if !ended.contains(&rank) {
@@ -60,22 +62,24 @@ impl Deaths {
         }
     }
 
-    /// The process of a rank has ended, or is ending, which has not left before.
+    /// Notes that the process of a rank that has not left has ended, or is ending.
     pub(crate) fn died(&self, rank: u32, pid: u32) {
         let why = format!("the process of rank {rank} (pid {pid}) has died");
         self.declare(rank, &why);
-        // Last: nothing is begun any more that it would have to end.
+        // Last: now that the death is declared, no new operations begin that this would have to
+        // end.
         self.note_end(rank);
     }
 
-    /// How many have ended.
+    /// How many ranks have ended.
     #[inline]
     pub(crate) fn ends(&self) -> u32 {
-        // Acquire: pairs with the Release in `note_end`: what has ended wrote before.
+        // Acquire: pairs with the Release in `note_end`: everything that the ended rank wrote comes
+        // before.
         self.ends.load(Ordering::Acquire)
     }
 
-    /// The ranks of whom that is known.
+    /// The ranks that are known to have ended.
     pub(crate) fn ended(&self) -> Vec<u32> {
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         ended.clone()
@@ -90,18 +94,18 @@ impl Deaths {
             .map(|(_, why)| why.clone())
     }
 
-    /// The deaths behind the first `known`.
+    /// The deaths after the first `known`.
     pub(crate) fn list(&self, known: usize) -> Vec<(u32, String)> {
         let list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         list.get(known..).unwrap_or_default().to_vec()
     }
 
-    /// Whether `rank` is dead, whoever has adopted it.
+    /// Whether `rank` is dead, adopted or not.
     pub(crate) fn is_dead(&self, rank: u32) -> bool {
         self.count() != 0 && self.reason(rank, u32::MAX).is_some()
     }
 
-    /// Whoever sleeps on `bell` hears of deaths.
+    /// Has every death from now on ring `bell`.
     pub(crate) fn tell(&self, bell: &Arc<crate::endpoint::bell::EventBell>) {
         let mut bells = self.bells.lock().unwrap_or_else(PoisonError::into_inner);
         bells.push(Arc::downgrade(bell));

@@ -1,15 +1,15 @@
-//! Heartbeats: who on other nodes is still there. What to say and what to conclude, without clock
-//! or socket.
+//! Heartbeats: which ranks of other nodes are still alive. This file decides what to send and what
+//! to conclude; it has neither clock nor socket.
 //!
-//! Two ranks of different nodes that have begun to talk ask each other in every period whether they
-//! are there; a thread answers, whatever the program does. So do ranks that are neighbours on a
-//! ring, as far as they are on different nodes: nobody is without a watcher. [`MISSES`] periods
-//! without any sign, and the rank is lost. Silence means something only after there were signs:
-//! where the provider's packets arrive and heartbeats never do, something between the ranks stops
-//! datagrams, and nothing is concluded.
+//! Two ranks of different nodes that have begun to communicate ask each other in every period
+//! whether they are alive; a thread answers, whatever the program does. Ranks that are neighbours
+//! on a ring do the same if they are on different nodes, so no rank is without a watcher. After
+//! [`MISSES`] periods without any sign, a rank is lost. Silence only means something once there
+//! have been signs: where the provider's packets arrive but heartbeats never do, something between
+//! the ranks blocks datagrams, and nothing is concluded.
 //!
-//! Who finds a death tells all ranks of the job, also those who never talked to the dead one: they
-//! may be waiting for it.
+//! A rank that finds a death tells all ranks of the job, even those that never communicated with
+//! the dead one: they may be waiting for it.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,17 +17,17 @@ use std::time::Duration;
 use crate::deaths::datagram::{Beat, Kind, NAMED};
 use crate::shared::{Contacts, Shared};
 
-/// Periods without a sign of a rank that has given signs before: then it is lost.
+/// Periods without a sign after which a rank that has given signs before is lost.
 pub(crate) const MISSES: u32 = 4;
-/// Periods without a sign of a rank that has never given one.
+/// The same, for a rank that has never given a sign.
 pub(crate) const UNREACHED: u32 = 10;
-/// How often a death is reported, in as many periods: datagrams may be lost.
+/// How often a death is reported, once per period: datagrams may be lost.
 const REPORTS: u32 = 3;
 
-/// Datagrams that are to be sent: to whom, and what.
+/// Datagrams to send: the address and the bytes of each.
 pub(crate) type Out = Vec<(SocketAddr, Vec<u8>)>;
 
-/// What one rank knows of the others' lives.
+/// What one rank knows about the lives of the others.
 #[derive(Debug)]
 pub(crate) struct Pulse {
     own: u32,
@@ -35,29 +35,29 @@ pub(crate) struct Pulse {
     period: Duration,
     /// The provider's name, for messages.
     provider: String,
-    /// By rank; `None` for this one, and for those who have no heartbeats.
+    /// By rank; `None` for this one, and for ranks without heartbeats.
     others: Vec<Option<Other>>,
-    /// Deaths that were looked at, in the order of the list.
+    /// How many deaths of the list have been handled, in its order.
     looked: usize,
-    /// Deaths that are to be reported: who, and how often still.
+    /// Deaths to report: the rank, and how many more times.
     reports: Vec<(u32, u32)>,
 }
 
 /// Another rank.
 #[derive(Clone, Debug)]
 pub(crate) struct Other {
-    /// Where its heartbeats come from.
+    /// The address its heartbeats come from.
     pub(crate) address: SocketAddr,
-    /// Name of its host, for messages.
+    /// The name of its host, for messages.
     pub(crate) host: String,
-    /// On another node: its death is noticed by nothing but this.
+    /// It is on another node: only heartbeats show its death.
     pub(crate) far: bool,
     contact: bool,
     heard: bool,
     missed: u32,
-    /// It knows that this rank leaves.
+    /// It has acknowledged that this rank leaves.
     informed: bool,
-    /// Somebody else has reported its death.
+    /// Another rank has reported its death.
     reported: bool,
     /// Why the last datagram to it could not be sent.
     error: Option<String>,
@@ -110,7 +110,8 @@ impl Pulse {
         beat.to_bytes()
     }
 
-    /// Looks whom this rank has begun to talk to, and who has died: both are told at once.
+    /// Finds out which ranks this one has begun to communicate with, and which have died. Asks the
+    /// former, and reports the latter, at once.
     pub(crate) fn notice(&mut self, shared: &Shared, out: &mut Out) {
         let ask = self.beat(Kind::Ask);
         let neighbours = [1, self.others.len() - 1].map(|step| self.neighbour(step, shared));
@@ -138,7 +139,8 @@ impl Pulse {
         self.reports.extend(again);
     }
 
-    /// The nearest rank of another node on the ring of all ranks, in steps that lead around it.
+    /// The nearest living rank of another node on the ring of all ranks, in steps of `step` (which
+    /// lead all the way round).
     fn neighbour(&self, step: usize, shared: &Shared) -> Option<u32> {
         let size = self.others.len();
         let around = (1..size).map(|steps| (self.own as usize + steps * step) % size);
@@ -147,7 +149,7 @@ impl Pulse {
         living.find(far).map(|rank| rank as u32)
     }
 
-    /// Tells everybody of deaths.
+    /// Tells all ranks of deaths.
     fn report(&self, dead: &[(u32, String)], shared: &Shared, out: &mut Out) {
         for named in dead.chunks(NAMED) {
             let beat = Beat {
@@ -158,8 +160,8 @@ impl Pulse {
             };
             let bytes = beat.to_bytes();
             for (rank, other) in (0..).zip(&self.others) {
-                // The dead one as well, if it lives: it has to know that nobody talks to it any
-                // more.
+                // The rank that is declared dead as well, in case it lives: it has to learn that
+                // nobody communicates with it any more.
                 let concerned = dead.iter().any(|(dead, _)| *dead == rank);
                 if let Some(other) = other
                     && (concerned || !gone(shared, rank))
@@ -170,7 +172,7 @@ impl Pulse {
         }
     }
 
-    /// A period has passed.
+    /// Handles the end of a period.
     pub(crate) fn tick(&mut self, shared: &Shared, out: &mut Out) {
         let ask = self.beat(Kind::Ask);
         for rank in 0..self.others.len() as u32 {
@@ -238,7 +240,7 @@ impl Pulse {
         ))
     }
 
-    /// The last datagram to this address could not be sent, or could.
+    /// Notes whether the last datagram to this address could be sent.
     pub(crate) fn sent(&mut self, to: SocketAddr, error: Option<&std::io::Error>) {
         let mut others = self.others.iter_mut().flatten();
         if let Some(other) = others.find(|other| other.address == to) {
@@ -246,8 +248,8 @@ impl Pulse {
         }
     }
 
-    /// A datagram has come. What is not of this job, or not from where its sender is, is not
-    /// believed.
+    /// Handles a datagram. It is ignored if it is not of this job, or does not come from its
+    /// sender's address.
     pub(crate) fn heard(&mut self, from: SocketAddr, bytes: &[u8], shared: &Shared, out: &mut Out) {
         let Some(beat) = Beat::from_bytes(bytes).filter(|beat| beat.job == self.job) else {
             return;
@@ -256,7 +258,7 @@ impl Pulse {
         let Some(Some(other)) = self.others.get_mut(beat.from as usize) else {
             return;
         };
-        // The rest of an address (scope and flow of IPv6) is this side's affair.
+        // The rest of an address (scope and flow of IPv6) is local to this side.
         if (other.address.ip(), other.address.port()) != (from.ip(), from.port()) {
             return;
         }
@@ -279,7 +281,7 @@ impl Pulse {
         }
     }
 
-    /// Another rank has found deaths.
+    /// Adopts deaths that another rank has found.
     fn believe(&mut self, beat: Beat, shared: &Shared) {
         let host = match &self.others[beat.from as usize] {
             Some(other) => other.host.clone(),
@@ -297,8 +299,8 @@ impl Pulse {
         }
     }
 
-    /// This rank leaves: tells those who have talked to it, until they know. Returns whether all
-    /// do.
+    /// Tells the ranks that have communicated with this one that it leaves. Returns whether all of
+    /// them know already.
     pub(crate) fn leave(&mut self, shared: &Shared, out: &mut Out) -> bool {
         let leave = self.beat(Kind::Leave);
         let mut all = true;
@@ -316,7 +318,7 @@ impl Pulse {
     }
 }
 
-/// Whether nothing is expected of a rank any more.
+/// Whether a rank has died or left, so that nothing is expected of it any more.
 fn gone(shared: &Shared, rank: u32) -> bool {
     shared.deaths.is_dead(rank) || shared.roster.has_left(rank)
 }

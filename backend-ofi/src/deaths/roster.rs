@@ -1,8 +1,9 @@
-//! Who has left the job in good order: one word per rank, which the ranks of a node share.
+//! The ranks that have left the job in good order: one word per rank, shared by the ranks of a
+//! node.
 //!
-//! A process that ends without having written its word has died. In a job of threads the words are
-//! ordinary memory; among processes of one node they lie in a memory file that one of them makes
-//! and the others open through `/proc`. Ranks of other nodes are not seen here.
+//! A process that ends without having written its word has died. In a job of threads, the words are
+//! ordinary memory; processes of one node keep them in a memory file that one of them makes and the
+//! others open through `/proc`. Ranks of other nodes do not write here themselves.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::addr::Process;
 
-/// The words, and in front of them how many have been written.
+/// The words of the ranks, preceded by one that says whether any rank has left.
 #[derive(Debug)]
 pub(crate) struct Roster {
     words: Words,
@@ -23,18 +24,18 @@ enum Words {
     Shared {
         start: NonNull<AtomicU32>,
         len: usize,
-        /// Kept open in the process that made it, for those who open it through `/proc`.
+        /// Kept open in the process that made it, for the others to open through `/proc`.
         file: OwnedFd,
     },
 }
 
-// SAFETY: atomics, in memory that is there as long as the roster.
+// SAFETY: atomics, in memory that lives as long as the roster.
 unsafe impl Send for Roster {}
 // SAFETY: as above.
 unsafe impl Sync for Roster {}
 
 impl Roster {
-    /// For the ranks of one process.
+    /// Makes a roster for the ranks of one process.
     pub(crate) fn within(ranks: u32) -> Self {
         let words = (0..=ranks).map(|_| AtomicU32::new(0)).collect();
         Self {
@@ -42,7 +43,7 @@ impl Roster {
         }
     }
 
-    /// For the processes of this node; they open it with [`open`](Self::open).
+    /// Makes a roster for the processes of this node; the others open it with [`open`](Self::open).
     pub(crate) fn create(ranks: u32) -> Result<Self, String> {
         let name = c"portolan-roster".as_ptr();
         // SAFETY: a name and flags; the descriptor is new.
@@ -60,7 +61,7 @@ impl Roster {
         Self::map(file, ranks)
     }
 
-    /// What a process of this node has made: descriptor `fd` there.
+    /// Opens the roster that another process of this node has made, as its descriptor `fd`.
     pub(crate) fn open(maker: Process, fd: i32, ranks: u32) -> Result<Self, String> {
         let path = format!("/proc/{}/fd/{fd}", maker.pid);
         let said = |error| format!("{path}, with which ranks of this node leave: {error}");
@@ -124,13 +125,14 @@ impl Roster {
 
     /// Whether `rank` has left in good order.
     pub(crate) fn has_left(&self, rank: u32) -> bool {
-        // Acquire: pairs with the Release in `leave`. (The end of a process orders it as well.)
+        // Acquire: pairs with the Release in `leave`. (The end of a process orders its writes as
+        // well.)
         self.word(rank + 1).load(Ordering::Acquire) != 0
     }
 
-    /// `rank` leaves in good order.
+    /// Notes that `rank` leaves in good order.
     pub(crate) fn leave(&self, rank: u32) {
-        // Release: pairs with the Acquire in `has_left`: all that the rank did comes before.
+        // Release: pairs with the Acquire in `has_left`: everything that the rank did comes before.
         self.word(rank + 1).store(1, Ordering::Release);
         self.word(0).store(1, Ordering::Relaxed);
     }

@@ -1,9 +1,9 @@
-//! Ending connections with ranks that are lost.
+//! Ends connections with ranks that are lost.
 //!
-//! A read from a rank whose node has gone would end when TCP gives up, after a quarter of an hour,
-//! and until then its target is the provider's. libfabric has no call for that: the sockets below
-//! it are shut down, whereupon the provider itself ends what was under way, as if the peer had hung
-//! up.
+//! A read from a rank whose node has gone would only end when TCP gives up, after a quarter of an
+//! hour. Until then, the read's target belongs to the provider. libfabric has no call that ends it.
+//! Therefore the sockets below it are shut down, whereupon the provider itself ends what was under
+//! way, as if the peer had hung up.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -13,15 +13,15 @@ use portolan_core::transport::Transport;
 
 use crate::ofi::Ofi;
 
-/// Shuts down what connects this rank with ranks that are dead, where the provider is one over IP.
+/// Shuts down the connections of this rank with dead ranks, where the provider is one over IP.
 #[cold]
 pub(crate) fn connections(ofi: &Ofi) {
     shut(ofi, false);
 }
 
-/// The same for a rank that has left, with all ranks: the provider ends what is under way there. An
-/// endpoint of `ofi_rxm` that is closed while a message is being read crashes (1.17). Where other
-/// ranks are in this process, what connects those with each other stays.
+/// Shuts down the connections of a rank that has left with all other ranks, so that the provider
+/// ends what is under way there: an `ofi_rxm` endpoint that is closed while a message is being read
+/// crashes (1.17). Connections between other ranks of this process stay.
 #[cold]
 pub(crate) fn all(ofi: &Ofi) {
     shut(ofi, true);
@@ -29,7 +29,7 @@ pub(crate) fn all(ofi: &Ofi) {
 
 fn shut(ofi: &Ofi, leaving: bool) {
     let address = |rank: u32| parse(ofi.addresses.of(rank));
-    // What connects it with itself a rank keeps, whatever the others think of it.
+    // A rank keeps its connection with itself, even if others declare it dead.
     let dead = ofi.shared.deaths.list(0).into_iter();
     let dead = dead.filter(|&(rank, _)| rank != ofi.rank);
     let dead: Vec<SocketAddr> = dead.filter_map(|(rank, _)| address(rank)).collect();
@@ -38,7 +38,7 @@ fn shut(ofi: &Ofi, leaving: bool) {
     let Some(own) = address(ofi.rank).filter(|_| leaving || !dead.is_empty()) else {
         return;
     };
-    // All ranks of a host that are dead: then a connection from there is one of theirs.
+    // If all ranks of a host are dead, a connection from there is one of theirs.
     let whole = |ip: IpAddr| {
         let mut all = (0..ofi.size).filter_map(|rank| Some((rank, address(rank)?)));
         let gone = |rank| rank != ofi.rank && ofi.shared.deaths.is_dead(rank);
@@ -58,14 +58,15 @@ fn shut(ofi: &Ofi, leaving: bool) {
         let Some(there) = there else {
             continue;
         };
-        // This side has called such a rank, or has been called by one.
+        // This rank opened the connection to such a rank (`called`), or accepted it from one
+        // (`calls`).
         let called = dead.contains(&there) || others.contains(&there);
         let called = called && mine.as_ref().is_none_or(|mine| mine.contains(&number));
         let own_ip = here.ip() == own.ip() || own.ip().is_unspecified();
         let calls = here.port() == own.port() && own_ip;
         let by_the_dead = || dead.iter().any(|dead| dead.ip() == there.ip()) && whole(there.ip());
         if called || (calls && (leaving || by_the_dead())) {
-            // SAFETY: no memory is touched. What it is a socket to does not answer any more.
+            // SAFETY: no memory is touched. The peer of this socket does not answer any more.
             unsafe { libc::shutdown(fd.as_raw_fd(), libc::SHUT_RDWR) };
         }
     }
@@ -75,13 +76,14 @@ fn shut(ofi: &Ofi, leaving: bool) {
 fn has_company(ofi: &Ofi) -> bool {
     let own = std::process::id();
     let here = |peer| peer != ofi.rank && ofi.process_of(peer) == Some(own);
-    // Of ranks that were made together nobody has noted that they are in one process.
+    // For ranks that were made together, nothing records that they are in one process.
     ofi.process_of(ofi.rank).is_none() || (0..ofi.size).any(here)
 }
 
-/// The sockets that this rank's endpoint has, by their numbers: the descriptor on which it sleeps
-/// watches them, through others as a rule. None where that cannot be seen, because there is no such
-/// descriptor, or another kind: then the socket on which the endpoint listens is not among them.
+/// The descriptors of this rank's endpoint: the descriptor on which it sleeps watches its sockets,
+/// usually through other descriptors. Empty where they cannot be seen, because there is no such
+/// descriptor or it is of another kind; that shows in that the socket on which the endpoint listens
+/// is not among them.
 fn watched(ofi: &Ofi, own: SocketAddr) -> BTreeSet<RawFd> {
     let mut found = BTreeSet::new();
     let mut new: Vec<RawFd> = ofi.link.domain.wait.into_iter().collect();
@@ -109,23 +111,23 @@ fn watched(ofi: &Ofi, own: SocketAddr) -> BTreeSet<RawFd> {
 
 /// A socket over IP that this process has open.
 pub(crate) struct Socket {
-    /// The descriptor that was found.
+    /// The descriptor under which it was found.
     number: RawFd,
-    /// Another descriptor of it: the one that was found may be closed by another thread, and its
-    /// number opened anew.
+    /// A duplicate of that descriptor: another thread may close the original, and the system may
+    /// reuse its number.
     pub(crate) fd: OwnedFd,
     pub(crate) here: SocketAddr,
-    /// Whom it is connected to.
+    /// The address that it is connected to.
     pub(crate) there: Option<SocketAddr>,
 }
 
-/// All of them.
+/// All sockets over IP that this process has open.
 pub(crate) fn sockets() -> impl Iterator<Item = Socket> {
     let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
     let numbers = open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     numbers.filter_map(|number| {
-        // Of sockets alone: when another descriptor of a file is closed, the process loses its
-        // locks on that file.
+        // Only sockets are duplicated: closing a duplicate of a file's descriptor would cost the
+        // process its locks on that file.
         end(number, libc::getsockname)?;
         let fd = copy(number)?;
         let here = end(fd.as_raw_fd(), libc::getsockname)?;
@@ -139,7 +141,7 @@ pub(crate) fn sockets() -> impl Iterator<Item = Socket> {
     })
 }
 
-/// Another descriptor of what a number is open for now; `None` if it is not.
+/// A duplicate of the descriptor `fd`; `None` if that is not open.
 fn copy(fd: RawFd) -> Option<OwnedFd> {
     // SAFETY: no memory is touched.
     let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
@@ -147,10 +149,10 @@ fn copy(fd: RawFd) -> Option<OwnedFd> {
     (copy >= 0).then(|| unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
-/// How the system is asked for an end of a socket.
+/// `getsockname` or `getpeername`.
 type Ask = unsafe extern "C" fn(RawFd, *mut libc::sockaddr, *mut libc::socklen_t) -> i32;
 
-/// An end of a socket over IP.
+/// One end of a socket over IP.
 fn end(fd: RawFd, ask: Ask) -> Option<SocketAddr> {
     let mut bytes = [0_u8; size_of::<libc::sockaddr_storage>()];
     let mut len = bytes.len() as libc::socklen_t;
@@ -159,7 +161,7 @@ fn end(fd: RawFd, ask: Ask) -> Option<SocketAddr> {
     (result == 0).then(|| parse(&bytes[..(len as usize).min(bytes.len())]))?
 }
 
-/// An address of IP as the system has it in memory; `None` if it is another.
+/// An IP address, as the system has it in memory; `None` if it is another kind of address.
 pub(crate) fn parse(bytes: &[u8]) -> Option<SocketAddr> {
     let family = u16::from_ne_bytes(bytes.get(..2)?.try_into().ok()?);
     let port = u16::from_be_bytes(bytes.get(2..4)?.try_into().ok()?);

@@ -1,9 +1,10 @@
-//! Noticing that a rank has died: one thread, asleep on descriptors of the processes of this node,
-//! and on a socket for heartbeats with ranks of other nodes.
+//! Notices that a rank has died: one thread sleeps on pidfds of this node's processes, and on a
+//! socket for heartbeats with ranks of other nodes.
 //!
-//! A pidfd becomes readable when its process ends, however it ends. A rank that has left in good
-//! order has written so into the roster before; any other end is a death. What is concluded from
-//! heartbeats is in [`pulse`](crate::deaths::pulse); here are the clock and the socket.
+//! A pidfd becomes readable when its process ends, however it ends. A rank that left in good order
+//! has recorded that in the roster before; any other end is a death.
+//! [`pulse`](crate::deaths::pulse) draws the conclusions from heartbeats; this file has the clock
+//! and the socket.
 
 use std::io;
 use std::net::UdpSocket;
@@ -22,14 +23,14 @@ use crate::endpoint::bell::EventBell;
 use crate::quirks::hung_calls::{Calls, LOOK, Patience};
 use crate::shared::Shared;
 
-/// How long a rank that leaves tells the others, who answer at once if they are there; and how
-/// often.
+/// How long, and how many times in all, a rank that leaves tells the others, which answer at once
+/// if they are there.
 const FAREWELL: Duration = Duration::from_secs(1);
 const FAREWELLS: u32 = 40;
-/// How long to wait before trying again what the system has no memory for.
+/// How long to wait before retrying a call for which the system has no memory.
 const SCARCE: Duration = Duration::from_millis(100);
 
-/// The thread that watches.
+/// A handle of the watching thread.
 #[derive(Debug)]
 pub(crate) struct Watcher {
     alarm: Arc<EventBell>,
@@ -38,7 +39,7 @@ pub(crate) struct Watcher {
     calls: Option<Arc<Calls>>,
 }
 
-/// What the thread is told: go on, end, end after telling the others that this rank leaves.
+/// Values of `end`: go on; end; end after telling the others that this rank leaves.
 const GO_ON: u8 = 0;
 const END: u8 = 1;
 const LEAVE: u8 = 2;
@@ -47,11 +48,11 @@ const LEAVE: u8 = 2;
 struct Watched {
     rank: u32,
     process: Process,
-    /// `None` once it has ended.
+    /// `None` once the process has ended.
     fd: Option<OwnedFd>,
 }
 
-/// Heartbeats, and what they need of the system.
+/// Heartbeats, with their socket and clock.
 #[derive(Debug)]
 pub(crate) struct Heart {
     socket: UdpSocket,
@@ -72,8 +73,8 @@ struct Watch {
 }
 
 impl Watcher {
-    /// Watches these ranks' processes, and others by their heartbeats; and with `counted`, of this
-    /// rank on this provider, whether its calls of the provider come back.
+    /// Watches these ranks' processes, and other ranks by their heartbeats. With `counted` (this
+    /// rank and its provider), it also watches whether the rank's provider calls return.
     pub(crate) fn start(
         shared: Arc<Shared>,
         processes: impl Iterator<Item = (u32, Process)>,
@@ -116,12 +117,13 @@ impl Watcher {
         })
     }
 
-    /// Where the rank counts its calls of the provider, if that is watched.
+    /// Where the rank counts its provider calls, if these are watched.
     pub(crate) fn calls(&self) -> Option<Arc<Calls>> {
         self.calls.clone()
     }
 
-    /// This rank leaves in good order: those who watch it are told, and nobody is watched any more.
+    /// Has the thread tell the ranks that watch this one that it leaves in good order, and stops
+    /// watching.
     pub(crate) fn leave(self) {
         // Relaxed, here and in `drop`: the bell orders it.
         self.end.store(LEAVE, Ordering::Relaxed);
@@ -140,7 +142,7 @@ impl Drop for Watcher {
     }
 }
 
-/// A descriptor of the process; `None` if it is gone already.
+/// Opens a pidfd of the process; `None` if that is already gone.
 fn descriptor(process: Process) -> Result<Option<OwnedFd>, String> {
     // SAFETY: two integers.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, process.pid as libc::pid_t, 0) };
@@ -153,11 +155,12 @@ fn descriptor(process: Process) -> Result<Option<OwnedFd>, String> {
     }
     // SAFETY: a descriptor that nobody else has.
     let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
-    // The descriptor holds on to whichever process has the number now.
+    // The pidfd refers to whichever process has the number now.
     Ok((!process.is_another()).then_some(fd))
 }
 
-/// Starts the thread with every signal blocked, so that the program's handlers run elsewhere.
+/// Starts the thread with every signal blocked, so that the program's signal handlers run in other
+/// threads.
 fn spawn(body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, String> {
     // SAFETY: plain old data, filled by the calls below.
     let (mut all, mut before) = unsafe { std::mem::zeroed::<(libc::sigset_t, libc::sigset_t)>() };
@@ -201,7 +204,7 @@ impl Watch {
         }
     }
 
-    /// Waits until there is something to do, and looks which processes have ended.
+    /// Waits until there is something to do, and checks which processes have ended.
     fn wait(&mut self, limit: Option<Duration>) {
         // poll(2) skips entries whose descriptor is negative.
         let fd_of = |one: &Watched| one.fd.as_ref().map_or(-1, AsRawFd::as_raw_fd);
@@ -211,7 +214,7 @@ impl Watch {
         let Some(ready) = poll(fds, limit) else {
             return;
         };
-        // Only a descriptor that says so tells of an end; an error about it does not.
+        // Only a readable descriptor shows an end; one with an error does not.
         for (one, _) in self
             .watched
             .iter_mut()
@@ -224,7 +227,7 @@ impl Watch {
     }
 }
 
-/// Which descriptors are readable; `None` if the system could not say.
+/// Which descriptors are readable; `None` if the system could not tell.
 fn poll(fds: impl Iterator<Item = RawFd>, limit: Option<Duration>) -> Option<Vec<bool>> {
     let entry = |fd| libc::pollfd {
         fd,
@@ -241,7 +244,7 @@ fn poll(fds: impl Iterator<Item = RawFd>, limit: Option<Duration>) -> Option<Vec
     // SAFETY: as many entries as said, a time or null, no signal mask.
     if unsafe { libc::ppoll(entries.as_mut_ptr(), count, time, std::ptr::null()) } < 0 {
         if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
-            // No memory for the table: it goes on when there is some again.
+            // There is no memory for the table: try again when there is some.
             std::thread::sleep(SCARCE);
         }
         return None;
@@ -251,7 +254,7 @@ fn poll(fds: impl Iterator<Item = RawFd>, limit: Option<Duration>) -> Option<Vec
 }
 
 impl Heart {
-    /// Heartbeats over an open socket.
+    /// Makes heartbeats over an open socket.
     pub(crate) fn new(socket: UdpSocket, pulse: Pulse, period: Duration) -> Self {
         Self {
             socket,
@@ -266,8 +269,8 @@ impl Heart {
         self.next.saturating_duration_since(Instant::now())
     }
 
-    /// Takes what has come, first: a process that was stopped for a while hears of the others
-    /// before it counts their silence. Such a while counts as one period.
+    /// Receives before it counts: a process that was stopped for a while hears from the others
+    /// before it counts their silence. The whole pause counts as one period.
     fn turn(&mut self, shared: &Shared) {
         let mut out = Out::new();
         self.receive(shared, &mut out);
@@ -295,7 +298,7 @@ impl Heart {
         }
     }
 
-    /// Tells the others that this rank leaves, until all know or it has been said often enough.
+    /// Tells the others that this rank leaves, until all know or the attempts are used up.
     fn farewell(&mut self, shared: &Shared) {
         for _ in 0..FAREWELLS {
             let mut out = Out::new();
@@ -319,8 +322,9 @@ impl Heart {
     }
 }
 
-/// The process of `rank` has ended: a death, unless it had left. Says which. Nobody ends what is
-/// under way with it, either way.
+/// Notes that the process of `rank` has ended: a death, unless the rank had left. Returns whether
+/// it is a death. In either case, operations that are open with that rank have nobody left to end
+/// them.
 fn ended(shared: &Shared, rank: u32, process: Process) -> bool {
     let died = !shared.roster.has_left(rank);
     if died {

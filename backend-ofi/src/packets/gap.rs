@@ -1,43 +1,44 @@
-//! Packets that never come, over TCP.
+//! Detects packets that never arrive, over TCP.
 //!
-//! What breaks with a connection fails where it was handed over, and its sender says so. But nobody
-//! hears of packets that the provider has copied, or that the system had taken: a provider that
-//! connects again goes on behind them, and whoever receives would hold what comes for ever, behind
-//! a number that is not there. Over TCP a packet overtakes none that was sent to the same rank
-//! before it, so a number that is missing for long is lost, and so is the pair. (Not where packets
-//! go in parts, of which one may wait while the next leaves.) Elsewhere it may be on its way for as
+//! When a connection breaks, operations that are still open on it fail, and their sender reports
+//! that. But packets that the provider had already copied, or that the system had taken, are lost
+//! silently. A provider that connects again goes on with the packets behind them, and the receiver
+//! would hold these for ever, waiting for the missing number. Over TCP, a packet never overtakes an
+//! earlier one to the same rank. So a number that is missing for long is lost, and so is the
+//! connection of the two ranks. (This does not hold where packets go in parts, one of which may
+//! wait while the next leaves.) Over other providers, a missing packet may be on its way for as
 //! long as its sender computes.
 
 use std::time::{Duration, Instant};
 
-/// How long a number may be missing while this rank looks.
+/// How long a number may be missing while this rank polls.
 const LIMIT: Duration = Duration::from_secs(20);
-/// The longest time between two looks that counts: who does not look cannot tell that nothing
-/// comes.
+/// The longest time between two polls that counts: a rank that does not poll cannot know that
+/// nothing comes.
 const STEP: Duration = Duration::from_millis(100);
 
-/// A number that is missing, and for how long.
+/// The missing number, and for how long it has been missing.
 #[derive(Debug, Default)]
 pub(crate) struct Gap {
-    /// Whose packet, and which.
+    /// The sender of the missing packet, and its number.
     missing: Option<(u32, u32)>,
     looked: Option<Instant>,
     waited: Duration,
 }
 
 impl Gap {
-    /// Whether something is missing.
+    /// Whether a packet is missing.
     pub(crate) fn is_open(&self) -> bool {
         self.missing.is_some()
     }
 
-    /// As if it had been missing for as long as anything may be.
+    /// Pretends that it has been missing for the whole limit.
     #[cfg(test)]
     pub(crate) fn pretend_to_wait(&mut self) {
         self.waited = LIMIT;
     }
 
-    /// What is missing now. Returns whether it is lost.
+    /// Updates which packet is missing. Returns whether it is lost.
     pub(crate) fn look(&mut self, missing: Option<(u32, u32)>, now: impl Fn() -> Instant) -> bool {
         if self.missing != missing {
             *self = Self {

@@ -1,9 +1,9 @@
-//! What has arrived: receive buffers, and packets that lie in them until they are delivered.
+//! Receive buffers, and the packets that lie in them until they are delivered.
 //!
-//! A buffer takes many messages where the provider can do that, one otherwise; it is posted again
-//! when the provider has let go of it and the last message in it has been delivered. A packet waits
-//! here if one before it from the same peer has not arrived yet, or if the engine does not want it
-//! now; where it keeps the provider from the last buffer, it is copied out of it.
+//! A buffer takes many messages where the provider supports that, and one otherwise. It is posted
+//! again when the provider has released it and the last message in it has been delivered. A packet
+//! waits here if an earlier one from the same peer has not arrived yet, or if the engine does not
+//! accept it now. If waiting packets keep the provider from its last buffer, they are copied out.
 
 mod in_turn;
 
@@ -28,11 +28,11 @@ use crate::peer::{Peers, TELL, WINDOW};
 
 pub(crate) use in_turn::Own;
 
-/// Keys of regions of buffers that are added later, for providers that do not choose keys
+/// First key for the regions of buffers that are added later, for providers that do not choose keys
 /// themselves.
 const SPARES: u64 = 1 << 62;
 
-/// Receive buffers, and what is in them.
+/// The receive buffers, and the packets in them.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     ops: Ops,
@@ -40,23 +40,23 @@ pub(crate) struct Inbox {
     multi: bool,
     hasty: bool,
     buffers: Vec<Buffer>,
-    /// Buffers that are to be posted.
+    /// Buffers to post.
     unposted: Vec<u32>,
     /// Buffers that the provider may put messages into.
     open: usize,
-    /// A connection has broken, ever.
+    /// Whether a connection has ever broken.
     broken: bool,
-    /// Buffers in the place of those that may never be whole again.
+    /// Buffers that replace those which may never be complete again.
     spares: Vec<Spare>,
-    /// What has arrived and has not been delivered, in the order of arrival.
+    /// Packets that have arrived and not been delivered, in the order of arrival.
     held: VecDeque<Arrival>,
-    /// What has arrived in parts and is not whole.
+    /// Packets in parts, some of which have not arrived yet.
     parts: Parts,
     /// Who has sent what nobody may, and what that was.
     liar: Option<(u32, &'static str)>,
 }
 
-/// A buffer that was added later. Its number is behind those of the others.
+/// A buffer that was added later. Its number follows those of the others.
 #[derive(Debug)]
 struct Spare {
     ops: Ops,
@@ -67,19 +67,19 @@ struct Spare {
 struct Buffer {
     /// Messages in it that have not been delivered.
     unread: u32,
-    /// The provider says that it has let go of it.
+    /// The provider says that it has released it.
     over: bool,
-    /// Bytes of the messages that have completed in it, and where the last of them ends.
+    /// Total bytes of the messages that have completed in it, and where the last of them ends.
     bytes: u32,
     reach: u32,
-    /// A message in it may have broken off: nothing tells when it may be used again.
+    /// A message in it may have been cut off: nothing will tell when the buffer may be used again.
     doubtful: bool,
 }
 
-/// Layers of providers that let go of a buffer when they have found a place for its last message,
-/// although messages before that one may still be landing in it (seen with libfabric 1.17: each
-/// connection of the TCP provider writes at its own pace). They leave no space between messages:
-/// the buffer is over when those that have completed fill it up to the end of the last.
+/// Provider layers that release a buffer once they have found a place for its last message,
+/// although earlier messages may still be landing in it (seen with libfabric 1.17: each connection
+/// of the TCP provider writes at its own pace). They leave no space between messages, so the buffer
+/// is complete when the messages that have completed fill it up to the end of the last one.
 const HASTY: &[&str] = &["tcp", "net", "ofi_rxm", "ofi_rxd"];
 
 /// What became of a packet.
@@ -90,8 +90,8 @@ pub(crate) enum Fate {
 }
 
 impl Inbox {
-    /// Buffers for messages of at most `largest` bytes, and packets of `bulk`, which may be
-    /// several. None is posted yet.
+    /// Makes buffers for messages of at most `largest` bytes, and for packets of at most `bulk`,
+    /// which may take several messages. None is posted yet.
     pub(crate) fn new(
         domain: &Domain,
         config: &Config,
@@ -137,7 +137,7 @@ impl Inbox {
         }
     }
 
-    /// Operation and memory of a buffer: its number among those of the slab.
+    /// The operations and the slab of a buffer, and its index there.
     fn place(&self, index: usize) -> (&Ops, &Slab, usize) {
         let first = self.buffers.len() - self.spares.len();
         match index.checked_sub(first) {
@@ -146,15 +146,15 @@ impl Inbox {
         }
     }
 
-    /// Gives the provider what it may fill. Returns whether anything is left to be given.
+    /// Posts buffers. Returns whether any are left to post.
     pub(crate) fn post(&mut self, ep: &Fid<fid_ep>) -> Result<bool, isize> {
         while let Some(&index) = self.unposted.last() {
             let (ops, slab, part) = self.place(index as usize);
             let context = ops.context(part);
             let (place, len) = (slab.part(part), slab.part_len());
             let mut desc = slab.desc();
-            // SAFETY: an open endpoint; memory that is there until it is closed, and that nobody
-            // else uses until the provider lets go of it.
+            // SAFETY: an open endpoint; memory that is there until it is closed, and that nothing
+            // else uses until the provider releases it.
             let result = unsafe {
                 if self.multi {
                     let iov = libc::iovec {
@@ -192,7 +192,8 @@ impl Inbox {
         !self.unposted.is_empty()
     }
 
-    /// A receive has completed: the packet, unless there is none or it is none of this job's.
+    /// Handles a completed receive. Returns the packet, unless there is none or it cannot be one of
+    /// this crate's.
     pub(crate) fn arrived(&mut self, index: usize, entry: &fi_cq_tagged_entry) -> Option<Arrival> {
         if !self.multi || entry.flags & FI_MULTI_RECV != 0 {
             self.close(index);
@@ -207,26 +208,26 @@ impl Inbox {
         let inside = (place as usize).checked_sub(start as usize);
         let inside = inside.filter(|offset| offset + entry.len <= room);
         let Some(offset) = inside.filter(|_| entry.flags & FI_RECV != 0) else {
-            // The end of a buffer without a message.
+            // The buffer was released without a message.
             self.reuse(index);
             return None;
         };
-        // Whatever it is, it has landed.
+        // Whatever the message is, it has landed.
         let buffer = &mut self.buffers[index];
         buffer.bytes += entry.len as u32;
         buffer.reach = buffer.reach.max((offset + entry.len) as u32);
         if entry.len < Arrival::least(entry) {
-            // Too little to be one of ours.
+            // Too short for a packet of this crate.
             self.reuse(index);
             return None;
         }
         buffer.unread += 1;
-        // SAFETY: as many bytes have arrived there, inside of the buffer, as was just checked.
-        // Nobody writes there any more: the provider has finished, and peers cannot.
+        // SAFETY: as many bytes have arrived there, inside the buffer, as was just checked. Nothing
+        // writes there any more: the provider has finished, and peers have no access.
         Some(unsafe { Arrival::new(entry, place, index as u32) })
     }
 
-    /// A receive has failed.
+    /// Handles a failed receive.
     pub(crate) fn failed(&mut self, index: usize, flags: u64) {
         if !self.multi || flags & FI_MULTI_RECV != 0 {
             self.close(index);
@@ -235,31 +236,32 @@ impl Inbox {
         self.broken = true;
     }
 
-    /// The provider has let go of a buffer.
+    /// Notes that the provider has released a buffer.
     fn close(&mut self, index: usize) {
         if !std::mem::replace(&mut self.buffers[index].over, true) {
             self.open -= 1;
         }
     }
 
-    /// A connection may have broken in the middle of a message.
+    /// Notes that a connection may have broken in the middle of a message.
     pub(crate) fn broke(&mut self) {
         self.broken = true;
     }
 
-    /// Whether the provider soon has no place for messages, and something can be done about that.
+    /// Whether the provider soon has no room for messages, and something can be done about it.
     #[inline]
     pub(crate) fn is_low(&self) -> bool {
         self.open < 2 && (self.broken || !self.held.is_empty() || !self.parts.is_empty())
     }
 
-    /// Who has sent what nobody may, if somebody has, and what that was.
+    /// Takes the peer that has sent something no correct peer sends, and what that was, if there is
+    /// one.
     #[inline]
     pub(crate) fn liar(&mut self) -> Option<(u32, &'static str)> {
         self.liar.take()
     }
 
-    /// Makes places for messages.
+    /// Makes room for messages.
     #[cold]
     pub(crate) fn relieve(&mut self, domain: &Domain) -> Result<(), String> {
         self.copy_held();
@@ -269,8 +271,9 @@ impl Inbox {
         Ok(())
     }
 
-    /// Buffers that wait for the rest of a message may wait for ever once a connection has broken.
-    /// Nothing tells whether somebody still writes there, so that others take their place.
+    /// Replaces buffers that wait for the rest of a message, which may never come once a connection
+    /// has broken. Nothing tells whether the provider still writes there, so other buffers take
+    /// their place.
     fn replace(&mut self, domain: &Domain) -> Result<(), String> {
         for buffer in &mut self.buffers {
             buffer.doubtful |= self.hasty && buffer.over && buffer.bytes < buffer.reach;
@@ -290,7 +293,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// Copies what is held out of the buffers. The windows of the peers bound how much that is.
+    /// Copies held packets out of the buffers. The peers' windows bound how much that is.
     fn copy_held(&mut self) {
         let mut held = std::mem::take(&mut self.held);
         let mut parts = std::mem::take(self.parts.open());
@@ -304,8 +307,8 @@ impl Inbox {
         *self.parts.open() = parts;
     }
 
-    /// Delivers a packet, or keeps it if its turn has not come. Notes in `to_tell` who has to hear
-    /// of it.
+    /// Delivers a packet, or holds it if its turn has not come. Adds the sender to `to_tell` if it
+    /// is to hear of the delivery.
     pub(crate) fn deliver<S: Sink>(
         &mut self,
         mut arrival: Arrival,
@@ -316,7 +319,7 @@ impl Inbox {
         let from = arrival.wire.from;
         let peer = &mut peers[from as usize];
         if peer.expected.wrapping_sub(arrival.wire.seq).wrapping_sub(1) < WINDOW {
-            // It has come twice.
+            // A duplicate.
             self.read(&arrival);
             return Fate::Delivered;
         }
@@ -347,7 +350,7 @@ impl Inbox {
         Fate::Delivered
     }
 
-    /// Takes a part of a packet, and delivers the packet if it is whole.
+    /// Takes a part of a packet, and delivers the packet once it is complete.
     fn join<S: Sink>(&mut self, part: Arrival, peers: &mut Peers, sink: &mut S) {
         let from = part.wire.from;
         let joined = self.parts.join(part);
@@ -363,7 +366,7 @@ impl Inbox {
         }
     }
 
-    /// Delivers what is held and may be delivered now. Returns how many packets.
+    /// Delivers the held packets that may be delivered now. Returns how many.
     pub(crate) fn deliver_held<S: Sink>(
         &mut self,
         peers: &mut Peers,
@@ -372,7 +375,7 @@ impl Inbox {
     ) -> usize {
         let mut delivered = 0;
         let mut again = true;
-        // One packet may be what another, which arrived before it, has waited for.
+        // A packet may be the one that another, which arrived before it, waits for.
         while again && !self.held.is_empty() {
             again = false;
             for _ in 0..self.held.len() {
@@ -388,12 +391,12 @@ impl Inbox {
         delivered
     }
 
-    /// Whether packets wait for something.
+    /// Whether packets are held.
     pub(crate) fn holds_any(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// A packet that has not come, though one behind it has: whose, and its number.
+    /// A missing packet, which has not arrived although a later one has: its sender and number.
     pub(crate) fn missing(&self, peers: &Peers) -> Option<(u32, u32)> {
         let behind = |arrival: &&Arrival| {
             let Wire { from, seq, .. } = arrival.wire;
@@ -405,13 +408,13 @@ impl Inbox {
         Some((from, peers[from as usize].expected))
     }
 
-    /// Whether nothing is held, and no packet waits for its other parts.
+    /// Whether no packet is held, and none waits for its other parts.
     #[cfg(test)]
     pub(crate) fn all_whole(&mut self) -> bool {
         self.held.is_empty() && self.parts.is_empty()
     }
 
-    /// Throws away what came from a peer that is dead.
+    /// Discards packets of dead peers.
     pub(crate) fn forget(&mut self, dead: impl Fn(u32) -> bool) {
         let parts = std::mem::take(self.parts.open());
         let (gone, open) = parts.into_iter().partition(|part| dead(part.wire.from));
@@ -430,20 +433,20 @@ impl Inbox {
 
     fn hand_up<S: Sink>(&mut self, arrival: &Arrival, sink: &mut S) {
         let len = arrival.len as usize;
-        // SAFETY: in a buffer that is not posted again before `read`, or in the copy.
+        // SAFETY: the bytes lie in a buffer that is not posted again before `read`, or in the copy.
         let payload = unsafe { Payload::new(arrival.data, len) };
         sink.packet(arrival.wire.from, &arrival.wire.header, payload);
         self.read(arrival);
     }
 
-    /// A packet is not needed any more.
+    /// Notes that a packet is not needed any more.
     pub(crate) fn read(&mut self, arrival: &Arrival) {
         if let Some(buffer) = arrival.lies_in() {
             self.unread(buffer as usize);
         }
     }
 
-    /// One message less lies in a buffer.
+    /// Notes that one message less lies in a buffer.
     fn unread(&mut self, index: usize) {
         self.buffers[index].unread -= 1;
         self.reuse(index);

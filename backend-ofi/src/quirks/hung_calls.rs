@@ -1,16 +1,17 @@
-//! Whether a call of the provider does not come back any more.
+//! Detects a provider call that never returns.
 //!
-//! libfabric's shm provider of 1.x keeps a spin lock in every rank's queue, in shared memory: who
-//! polls takes its own, who sends takes the receiver's, and who waits for one waits without an end.
-//! A rank that is killed while it holds one leaves it locked, and whoever needs it next, before the
-//! death is known or after it, stays inside the library, where no error reaches it. Only another
-//! thread can notice that: the one that watches the processes. It cannot take the lock away, so it
-//! ends the rank, which says why, instead of a job that stands still.
+//! libfabric's shm provider of 1.x keeps a spin lock in every rank's queue, in shared memory. A
+//! poll takes the rank's own lock, a send takes the receiver's, and both spin without a limit. A
+//! rank that is killed while it holds a lock leaves it locked. Whichever rank needs that lock next,
+//! before or after the death is known, stays inside the library, where no error reaches it. Only
+//! another thread can notice that: the one that watches the processes. It cannot release the lock,
+//! so it ends the rank with an explanation; otherwise the job would hang.
 //!
-//! It does so only when a process of this node has died, because no other failure leaves a lock;
-//! and not while another of them is stopped, by a debugger say, which may have the lock and will
-//! give it back. Not counted are calls that end an endpoint, which a rank makes when this thread is
-//! over, and those of the device that matches by the provider, which shm of 1.x cannot.
+//! It does so only when a process of this node has died, because no other failure leaves a lock
+//! behind. It does not do so while another of these processes is stopped, say by a debugger: that
+//! process may hold the lock, and will release it. Two kinds of calls are not counted: those that
+//! close an endpoint, which a rank makes when the watching thread is over, and those of the device
+//! that lets the provider match, which shm of 1.x cannot do.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -20,18 +21,18 @@ use std::time::{Duration, Instant};
 
 use crate::shared::Shared;
 
-/// How often is looked, as soon as a process is known to have died.
+/// How often the thread looks, once a process is known to have died.
 pub(crate) const LOOK: Duration = Duration::from_secs(1);
-/// A call that is under way in so many looks does not come back. Those that do take microseconds,
-/// or as long as the system keeps this rank off its processor.
+/// A call that is under way in this many looks does not return. Calls that do return take
+/// microseconds, or as long as the system keeps this rank off its processor.
 const LOOKS: u32 = 5;
-/// A look that comes so late does not count: this process was stopped meanwhile, and its calls with
-/// it.
+/// A look that comes this late does not count: this process was stopped meanwhile, and its calls
+/// with it.
 const LATE: Duration = Duration::from_secs(2);
-/// How long whatever waits in standard output may take to leave.
+/// How long the data in standard output's buffer may take to leave.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Counts one rank's calls: written by the one thread at a time that uses the endpoint.
+/// Counts one rank's calls. Written only by the thread that uses the endpoint, one at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     begun: AtomicU64,
@@ -39,24 +40,24 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    // Relaxed, everywhere here: nothing else is told by these, and who reads a number late looks
-    // again a second later.
+    // Relaxed, everywhere here: these numbers publish no other data, and a thread that reads one
+    // late looks again a second later.
 
-    /// Calls begin that take locks of the provider's.
+    /// Marks the start of calls that take locks of the provider.
     #[inline]
     pub(crate) fn begin(&self) {
         let begun = self.begun.load(Ordering::Relaxed);
         self.begun.store(begun.wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// They have come back.
+    /// Marks their return.
     #[inline]
     pub(crate) fn end(&self) {
         let begun = self.begun.load(Ordering::Relaxed);
         self.ended.store(begun, Ordering::Relaxed);
     }
 
-    /// The number of the call that has begun and has not ended.
+    /// The number of the call that has begun and not ended.
     fn under_way(&self) -> Option<u64> {
         let ended = self.ended.load(Ordering::Relaxed);
         let begun = self.begun.load(Ordering::Relaxed);
@@ -64,13 +65,13 @@ impl Calls {
     }
 }
 
-/// What the watching thread knows of this rank's calls.
+/// What the watching thread knows about this rank's calls.
 #[derive(Debug)]
 pub(crate) struct Patience {
     calls: Arc<Calls>,
     rank: u32,
     provider: String,
-    /// Which call was under way at the last look, and in how many looks since the first.
+    /// Which call was under way at the last look, and how many looks have seen it since the first.
     seen: Option<(u64, u32)>,
     /// When the last look was.
     last: Option<Instant>,
@@ -87,7 +88,7 @@ impl Patience {
         }
     }
 
-    /// Looks whether the same call is still under way: `true` if it is not going to come back.
+    /// Checks whether the same call is still under way: `true` if it will not return.
     fn is_over(&mut self, now: Instant) -> bool {
         let since = self.last.map(|last| now - last);
         if since.is_some_and(|since| since < LOOK) {
@@ -106,12 +107,12 @@ impl Patience {
         self.seen.is_some_and(|(_, looks)| looks >= LOOKS)
     }
 
-    /// Ends this rank if a call does not come back. To be called when a process of this node has
-    /// died, every [`LOOK`] or more often. `living` are the numbers of the processes of this node
-    /// that have not.
+    /// Ends this rank if a call does not return. Call it every [`LOOK`] or more often once a
+    /// process of this node has died. `living` are the process ids of this node's other ranks that
+    /// have not.
     pub(crate) fn look(&mut self, shared: &Shared, living: impl Iterator<Item = u32>) {
         let is_over = self.is_over(Instant::now());
-        // Who is stopped in any of the looks may have had the lock until now.
+        // A process found stopped may have held the lock until now.
         if self.seen.is_some() && living.into_iter().any(is_stopped) {
             self.seen = None;
             return;
@@ -144,16 +145,16 @@ fn is_stopped(pid: u32) -> bool {
     stat.is_ok_and(|stat| is_stopped_by(&stat))
 }
 
-/// The same, of what the system says of it: its number, its name in parentheses, and its state.
+/// The same, from the system's text: the process id, the name in parentheses, and the state.
 fn is_stopped_by(stat: &str) -> bool {
     let state = stat.rsplit_once(')').map(|(_, rest)| rest.trim_start());
     state.is_some_and(|state| state.starts_with(['T', 't']))
 }
 
-/// Ends the process. Nothing here waits for a lock: the thread that is inside the provider may hold
-/// that of an output.
+/// Ends the process without waiting for any lock: the thread that is inside the provider may hold
+/// the lock of an output stream.
 fn end(text: &str) -> ! {
-    // SAFETY: so many bytes. Standard error may be closed; there is nobody else to tell.
+    // SAFETY: `len` bytes are readable. Standard error may be closed; then nobody can be told.
     unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
     let (done, waits) = mpsc::channel();
     let flush = move || {
@@ -163,8 +164,7 @@ fn end(text: &str) -> ! {
     if std::thread::Builder::new().spawn(flush).is_ok() {
         let _ = waits.recv_timeout(LAST_WORDS);
     }
-    // Not `exit`: the library's own end would wait for the same lock.
-    // SAFETY: ends the process.
+    // Not `exit`: the library's destructors would wait for the same lock.
     unsafe { libc::_exit(1) }
 }
 

@@ -1,13 +1,14 @@
-//! Room in the receive buffers of TCP below the provider `sockets`.
+//! Enlarges TCP's receive buffers below the provider `sockets`.
 //!
-//! That provider looks at the header of a message before it takes it out of the socket, and takes
-//! nothing before all of it is there. TCP keeps a segment in the receive buffer, at its full size,
-//! until its last byte is taken. Where segments are long, as they are over a loopback interface,
-//! one of which the beginning of a header is left may fill a buffer of the usual 128 KiB: then TCP
-//! lets the peer send nothing more, the rest of the header does not come, and nobody ever moves
-//! again. (libfabric 1.17, Linux 6.18: `recvfrom(.., 24, MSG_PEEK)` gives 20 bytes for ever, beside
-//! 500 KB that the peer would send.) In a buffer that takes several such segments one of them
-//! closes nothing, and what has stopped so already goes on. libfabric has no setting for that.
+//! That provider peeks at the header of a message, and takes nothing out of the socket before all
+//! of the header is there. TCP keeps a segment in the receive buffer, at its full size, until its
+//! last byte is taken. Where segments are long, as over a loopback interface, a single segment of
+//! which only the beginning of a header is left may fill the usual buffer of 128 KiB. TCP then lets
+//! the peer send nothing more, the rest of the header never comes, and the connection is stuck for
+//! good. (libfabric 1.17, Linux 6.18: `recvfrom(.., 24, MSG_PEEK)` returns 20 bytes for ever, while
+//! the peer has 500 KB to send.) In a buffer that holds several such segments, one of them blocks
+//! nothing, and a connection that is already stuck resumes when its buffer grows. libfabric has no
+//! setting for this.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -16,18 +17,19 @@ use std::os::fd::{AsRawFd, RawFd};
 use crate::deaths::sever;
 use crate::ofi::Ofi;
 
-/// Providers that this is about.
+/// Providers that peek in this way.
 const PEEKING: &[&str] = &["sockets"];
 
-/// Bytes that are asked for; the system gives twice as many, of this or of what it allows.
+/// Bytes to ask for. The system reserves twice what it grants, which is this or the most that it
+/// allows.
 const BYTES: libc::c_int = 1 << 20;
 
-/// Polls at most between two looks for new connections, and how much longer each pause is than the
-/// one before.
+/// Most polls between two looks for new connections, and the factor by which each pause is longer
+/// than the one before.
 const SELDOM: u32 = 1 << 15;
 const LONGER: u32 = 8;
 
-/// When this rank looks for connections that the provider has made.
+/// When this rank looks for new connections of the provider.
 #[derive(Debug)]
 pub(crate) struct Rooms {
     /// Polls until the next look.
@@ -37,18 +39,18 @@ pub(crate) struct Rooms {
 }
 
 impl Rooms {
-    /// For an endpoint of `provider`; `None` if it does not need that.
+    /// For an endpoint of `provider`; `None` if that provider does not need this.
     pub(crate) fn of(provider: &str) -> Option<Self> {
         let rooms = Self { left: 1, pause: 1 };
         PEEKING.contains(&provider).then_some(rooms)
     }
 
-    /// Another peer will be connected: there is no telling when.
+    /// Expects a connection to another peer, at an unknown time.
     pub(crate) fn expect(&mut self) {
         *self = Self { left: 1, pause: 1 };
     }
 
-    /// Notes a poll. Says whether it is time to look.
+    /// Counts a poll. Returns whether it is time to look.
     fn is_due(&mut self) -> bool {
         self.left -= 1;
         if self.left > 0 {
@@ -60,7 +62,7 @@ impl Rooms {
     }
 }
 
-/// Makes room, if it is time to look where.
+/// Enlarges the buffers of new connections, if it is time to look for these.
 #[cold]
 #[inline(never)]
 pub(crate) fn make(ofi: &mut Ofi) {
@@ -74,7 +76,7 @@ pub(crate) fn make(ofi: &mut Ofi) {
     let others: HashSet<SocketAddr> = (0..ofi.size).filter_map(address).collect();
     let most = allowed().min(BYTES);
     for socket in sever::sockets() {
-        // What listens hands its room on to what it accepts.
+        // A listening socket passes its buffer size on to the connections it accepts.
         let accepts = socket.here.port() == own.port();
         let calls = socket.there.is_some_and(|there| others.contains(&there));
         if accepts || calls {
@@ -93,7 +95,7 @@ fn allowed() -> libc::c_int {
 /// Asks for a receive buffer of that size, if that gives a larger one.
 fn widen(fd: RawFd, bytes: libc::c_int) {
     if bytes_of(fd).is_some_and(|has| has < bytes.saturating_mul(2)) {
-        // SAFETY: a number, as long as said. It is a socket's own affair if the system refuses.
+        // SAFETY: a number of the given size. It does no harm if the system refuses.
         unsafe {
             libc::setsockopt(
                 fd,
@@ -152,7 +154,7 @@ mod tests {
         assert!(Rooms::of("tcp").is_none());
         let mut rooms = Rooms::of("sockets").expect("it peeks");
         let looks = |rooms: &mut Rooms| (0..3 * SELDOM).filter(|_| rooms.is_due()).count();
-        // After 1, 1, 8, 64, 512, 4096 and so many polls more.
+        // After 1, 1, 8, 64, 512, 4096 and as many polls more.
         assert_eq!(looks(&mut rooms), 8, "{rooms:?}");
         assert_eq!(looks(&mut rooms), 3);
         rooms.expect();
@@ -196,7 +198,7 @@ mod tests {
             .map(|socket| (socket.there, bytes_of(socket.fd.as_raw_fd())))
             .collect();
         assert!(theirs.iter().any(|(there, _)| there.is_some()), "connected");
-        // As the system gives them by default.
+        // The system's default size.
         let usual = std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
         let usual = bytes_of(usual.as_raw_fd());
         if usual.is_some_and(|usual| usual >= allowed().min(BYTES).saturating_mul(2)) {

@@ -1,37 +1,37 @@
-//! How a rank looks for more when packets come one after another.
+//! Paces the polls of a rank that receives a stream of packets.
 //!
-//! libfabric's shm provider of 1.x has a spin lock in each rank's queue: every packet is sent under
-//! the receiver's, and every poll takes it, the one that finds nothing, too, and holds it for as
-//! long as it takes packets out. A receiver that is faster than its sender looks without an end
-//! into a queue with nothing in it, or a packet or two, and its sender waits for the lock more than
-//! it sends. So before a receiver of a stream looks again, it leaves the queue alone for a moment,
-//! unless the last look has found many packets: the sender fills it meanwhile. A stream is what has
-//! come since this rank has sent anything, or asked for other memory. Who answers each message
-//! leaves the queue alone for two hints to the processor.
+//! libfabric's shm provider of 1.x has one spin lock in each rank's queue. Every send takes the
+//! receiver's lock. Every poll takes it too, even one that finds nothing, and holds it while it
+//! takes packets out. A receiver that is faster than its sender polls all the time and finds
+//! nothing, or a packet or two, and the sender spends more time waiting for the lock than sending.
+//! So between two polls, the receiver of a stream leaves the queue alone for a moment, during which
+//! the sender fills it, unless the last poll found many packets. A stream is what has arrived since
+//! this rank last sent anything or accessed another rank's memory. A rank that answers each message
+//! pauses only for two hints to the processor.
 
 use crate::caps;
 use crate::start::info::Info;
 
-/// The first version that is known to have no such lock: there a pause after each poll cost 1.06 of
-/// the latency of 8 bytes.
+/// The first version known to have no such lock. There, a pause after each poll made the latency of
+/// 8 bytes 1.06 times as long.
 const WITHOUT_LOCK: (u32, u32) = (2, 0);
 
-/// Packets in a row that are a stream.
+/// Packets in a row that make a stream.
 const STREAM: u32 = 4;
-/// Empty polls, at most, after which it is over.
+/// Most empty polls after which a stream is over.
 const PATIENCE: u32 = 8;
-/// Packets of one poll behind which the next comes at once.
+/// After a poll that found this many packets, the next one follows at once.
 const MANY: usize = 16;
-/// Hints to the processor before the next poll of a stream, behind one that has found something:
-/// the sender sends some more packets meanwhile.
+/// Hints to the processor between a poll of a stream that found something and the next: the sender
+/// sends some more packets meanwhile.
 const HINTS: u32 = 64;
-/// The same behind an empty one.
+/// The same, after a poll that found nothing.
 const HINTS_EMPTY: u32 = 32;
-/// The same where there is no stream. One more than a lock needs, because a wait gives none itself
-/// while the answer to a short message may be on its way.
+/// The same, where there is no stream. One more hint than the lock needs, because a wait gives none
+/// itself while the answer to a short message may be on its way.
 const HINT: u32 = 2;
 
-/// What has come since this rank has sent anything.
+/// Counts what has arrived since this rank last sent anything.
 #[derive(Debug, Default)]
 pub(crate) struct Stream {
     packets: u32,
@@ -40,26 +40,26 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// For an endpoint of a library of this version; `None` where who looks keeps nobody from
+    /// For an endpoint of a library of this version; `None` where polling keeps nobody from
     /// sending.
     pub(crate) fn of(version: (u32, u32), info: &Info) -> Option<Self> {
         (version < WITHOUT_LOCK && caps::over(info, "shm")).then(Self::default)
     }
 
-    /// This rank sends, or reads or writes memory of another.
+    /// Notes that this rank sends, or reads or writes another rank's memory.
     #[inline]
     pub(crate) fn turned(&mut self) {
         *self = Self::default();
     }
 
-    /// A poll begins. Returns how many hints to give the processor before it: not at the end of the
-    /// one before, because what has come is to be seen at once.
+    /// Starts a poll. Returns how many hints to give the processor before it. They are given here
+    /// and not at the end of the last poll, so that its packets are seen at once.
     #[inline]
     pub(crate) fn polls(&mut self) -> u32 {
         std::mem::take(&mut self.due)
     }
 
-    /// Notes what a poll has found.
+    /// Notes how many packets a poll delivered.
     #[inline]
     pub(crate) fn polled(&mut self, delivered: usize) {
         if delivered > 0 {
@@ -79,7 +79,7 @@ impl Stream {
 mod tests {
     use super::*;
 
-    /// Hints between a poll that has found so many and the next.
+    /// Hints between a poll that found this many packets and the next.
     fn between(stream: &mut Stream, delivered: usize) -> u32 {
         stream.polled(delivered);
         stream.polls()
