@@ -1,37 +1,37 @@
-//! Who a rank is, and where its endpoint is.
+//! The identity of a rank, and the address of its endpoint.
 //!
-//! All ranks keep the addresses of all, packed; a peer's is put into the provider's address vector
-//! when the first packet to it leaves.
+//! Every rank keeps the addresses of all, packed. A peer's address is put into the provider's
+//! address vector when the first packet to it leaves.
 
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Number of the format in which ranks introduce themselves, and of what they say to each other.
+/// Version of the format in which ranks introduce themselves, and of the packets between them.
 const FORMAT: u32 = 6;
 
-/// What the ranks tell each other before they talk.
+/// What ranks tell each other before they communicate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Card {
     pub(crate) process: Process,
-    /// Whose ranks watch each other and share a file: boot, and namespaces of processes and
-    /// networks.
+    /// Identifies the node, whose ranks watch each other and share a file: boot id, and namespaces
+    /// of processes and networks.
     pub(crate) node: String,
     /// Name of the host, for messages.
     pub(crate) host: String,
-    /// Whether providers can talk to each other: name, protocol, and the versions of that and of
-    /// the library.
+    /// Shows whether two providers can communicate: name, protocol, and the versions of the
+    /// protocol and of the library.
     pub(crate) protocol: String,
-    /// Where the endpoint is, as the provider says it.
+    /// The endpoint's address, in the provider's format.
     pub(crate) address: Vec<u8>,
-    /// Where other processes of the node find the file of the ranks' lives, if this rank made one.
+    /// The descriptor by which other processes of the node open the roster, if this rank made it.
     pub(crate) roster: Option<i32>,
-    /// Where its heartbeats come from, if it has any.
+    /// The address its heartbeats come from, if it has any.
     pub(crate) pulse: Option<SocketAddr>,
 }
 
-/// A process, told apart from a later one with the same number.
+/// A process, distinguished from a later one with the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Process {
     pub(crate) pid: u32,
@@ -53,7 +53,7 @@ impl Card {
         text
     }
 
-    /// What another rank wrote; an error in words if it makes no sense.
+    /// Parses another rank's text; an error in words if it makes no sense.
     pub(crate) fn from_text(text: &str) -> Result<Self, String> {
         let parse = || {
             let mut parts = text.splitn(9, ' ');
@@ -84,7 +84,7 @@ impl Card {
     }
 }
 
-/// The bytes that a text of hexadecimal digits says.
+/// The bytes that a text of hexadecimal digits represents.
 fn bytes(text: &str) -> Option<Vec<u8>> {
     if !text.len().is_multiple_of(2) || !text.is_ascii() {
         return None;
@@ -103,24 +103,25 @@ impl Process {
         }
     }
 
-    /// Whether the process with this number is known to be another one now. What cannot be read
-    /// (too many files are open, `/proc` is hidden) proves nothing.
+    /// Whether the process with this number is known to be another one now. If that cannot be read
+    /// (too many open files, or `/proc` is hidden), it proves nothing.
     pub(crate) fn is_another(&self) -> bool {
         self.start != 0 && start_of(self.pid).is_some_and(|start| start != self.start)
     }
 }
 
-/// When a process started, in `/proc/PID/stat`.
+/// The start time of a process, from `/proc/PID/stat`.
 fn start_of(pid: u32) -> Option<u64> {
     field(Path::new(&format!("/proc/{pid}")), 22)
 }
 
-/// Whether a process has lost its memory, or is about to: the kernel notes that first of all.
+/// Whether a process has lost its memory, or is about to: the kernel marks its threads before
+/// anything else.
 pub(crate) fn is_ending(pid: u32) -> bool {
     all_threads_end(Path::new(&format!("/proc/{pid}")))
 }
 
-/// A thread that ends alone, be it the first one, takes nothing with it.
+/// A single thread that ends, even the first one, does not end the process.
 fn all_threads_end(process: &Path) -> bool {
     /// `PF_EXITING` of the kernel.
     const EXITING: u64 = 4;
@@ -133,15 +134,15 @@ fn all_threads_end(process: &Path) -> bool {
     }
 }
 
-/// A field of `stat` in the directory of a process or thread, behind the second, which is a name
-/// that may have anything in it.
+/// A field of `stat` in the directory of a process or thread. It must come after the second field,
+/// which is a name and may contain anything.
 fn field(process: &Path, number: usize) -> Option<u64> {
     let stat = fs::read_to_string(process.join("stat")).ok()?;
     let behind = &stat[stat.rfind(')')? + 1..];
     behind.split_whitespace().nth(number - 3)?.parse().ok()
 }
 
-/// On which node this process is.
+/// The name of the node this process is on.
 pub(crate) fn node() -> String {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let namespace = |kind: &str| {
@@ -165,7 +166,7 @@ pub(crate) fn host() -> String {
     }
 }
 
-/// The addresses of all ranks, one behind the other.
+/// The addresses of all ranks, one after the other.
 #[derive(Clone, Debug)]
 pub(crate) struct Addresses {
     bytes: Arc<[u8]>,
@@ -246,7 +247,7 @@ mod tests {
     fn a_process_that_has_ended_is_told_from_one_that_runs() {
         assert!(!is_ending(std::process::id()));
         let mut child = std::process::Command::new("true").spawn().unwrap();
-        // It has a number until it is waited for.
+        // It keeps its number until it is waited for.
         while !is_ending(child.id()) {
             std::thread::yield_now();
         }

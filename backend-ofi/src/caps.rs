@@ -13,30 +13,30 @@ pub(crate) const SHORT: usize = 1024;
 /// Largest payload of a bulk packet, where the provider allows it.
 const BULK: usize = 16 << 10;
 
-/// The same where nothing is known of how long messages a provider sends at once: often 16 KiB with
-/// what is in front.
+/// The same, for a provider whose limit for messages sent at once is not known: that limit is often
+/// 16 KiB, headers included.
 const BULK_OF_UNKNOWN: usize = (16 << 10) - 512;
 
-/// The same over TCP, where whatever is longer than that costs a way there and back. Longer
-/// messages are read as fast.
+/// The same over TCP, where a longer packet costs a round trip. Longer messages are read just as
+/// fast.
 const BULK_OVER_TCP: usize = 64 << 10;
 
-/// Longest bundle of short messages: what the providers copy at once, or soon more than what a
-/// packet costs beside it.
+/// Longest bundle of short messages: what the providers copy at once, or a size to which another
+/// packet adds little cost.
 const BUNDLE: usize = 8 << 10;
 
-/// What layers over connections send at once (`FI_OFI_RXM_BUFFER_SIZE`, unless somebody changes
-/// that).
+/// How many bytes layers over connections send at once (`FI_OFI_RXM_BUFFER_SIZE`, unless a user
+/// changes that).
 const AT_ONCE: usize = 16 << 10;
 
-/// What `ofi_rxm` sends at once over TCP, where it was told so by [`Config::RXM_AT_ONCE`].
+/// How many bytes `ofi_rxm` sends at once over TCP, given the value of [`Config::RXM_AT_ONCE`].
 fn at_once_over_tcp(told: Option<&str>) -> usize {
     let told = told.and_then(|told| told.trim().parse::<usize>().ok());
     told.unwrap_or(AT_ONCE).max(AT_ONCE)
 }
 
-/// Whether no packet to a rank overtakes another: over TCP, where a layer above does not announce
-/// what is longer than it was told.
+/// Whether no packet to a rank overtakes another. That is so over TCP, unless a layer above it
+/// announces messages, as `ofi_rxm` does with those longer than its limit.
 pub(crate) fn keeps_order(config: &Config, info: &Info) -> bool {
     over(info, "tcp") && (!over(info, "ofi_rxm") || at_once_is_enough(config.at_once.as_deref()))
 }
@@ -45,8 +45,8 @@ fn at_once_is_enough(told: Option<&str>) -> bool {
     told.is_none_or(|told| told.trim().parse().is_ok_and(|told: usize| told >= AT_ONCE))
 }
 
-/// What `ofi_rxm` was told of that, in the words of whoever told it, where it heeds it: it connects
-/// only to who was told the same.
+/// The limit set for `ofi_rxm`, in the words of the setting, where it takes effect: `ofi_rxm`
+/// connects only to ranks with the same value.
 pub(crate) fn told_of_rxm(config: &Config, info: &Info) -> Option<String> {
     let heeded = over(info, "tcp") && over(info, "ofi_rxm");
     heeded.then(|| {
@@ -55,8 +55,9 @@ pub(crate) fn told_of_rxm(config: &Config, info: &Info) -> Option<String> {
     })
 }
 
-/// The longest payload of one message of `ofi_rxm`, and of a packet, where it sends so much at
-/// once. A packet in several parts takes longer than one that is announced, but for the last bytes.
+/// The longest payload of one message of `ofi_rxm`, and of a packet, where it sends `at_once` bytes
+/// at once. A packet in several parts takes longer than one that is announced, except for the
+/// longest packets.
 fn over_rxm(at_once: usize) -> (usize, usize) {
     let part = at_once - Wire::LEN;
     let bulk = match part >= BULK_OVER_TCP {
@@ -67,7 +68,7 @@ fn over_rxm(at_once: usize) -> (usize, usize) {
 }
 
 /// Bytes of a receive buffer over libfabric's shared memory, where this rank itself copies messages
-/// into it and out of it: all of the buffers stay in a cache of its own.
+/// into the buffer and out of it: at this size, all buffers stay in a cache of its own.
 const RECEIVE_OVER_SHM: usize = 64 << 10;
 
 /// Whether a layer of the provider has this name.
@@ -75,7 +76,7 @@ pub(crate) fn over(info: &Info, layer: &str) -> bool {
     info.provider().split(';').any(|name| name == layer)
 }
 
-/// Bytes of a receive buffer over a provider.
+/// Bytes of a receive buffer over this provider.
 pub(crate) fn receive(config: &Config, info: &Info) -> usize {
     match over(info, "shm") {
         true => config.receive.min(RECEIVE_OVER_SHM),
@@ -83,17 +84,19 @@ pub(crate) fn receive(config: &Config, info: &Info) -> usize {
     }
 }
 
-/// Providers that do not always say that a message came with a word. What `sockets` has no receive
-/// buffer for, it keeps; handed over later, such a message has its word, but not the flag that says
-/// so (seen with libfabric 1.17): it could not be told from one with a header.
+/// Providers that do not always report that a message came with a word. `sockets` keeps a message
+/// for which it has no receive buffer. When it hands that message over later, the word is there,
+/// but the flag that says so is not (seen with libfabric 1.17), so the message could not be told
+/// from one with a header.
 const FORGETFUL: &[&str] = &["sockets"];
 
-/// Layers that give up what they have copied, and say of it only that something was lost. `ofi_rxd`
-/// does so with all that is under way to a peer that has not answered for long, in the words of
-/// each operation: what was sent names the peer.
+/// Layers that give up packets they have injected, and report only that something was lost.
+/// `ofi_rxd` does so with everything under way to a peer that has not answered for long. For an
+/// operation with a context it reports the failure with that context, which names the peer; so
+/// nothing is injected over such layers.
 const SILENT: &[&str] = &["ofi_rxd"];
 
-/// Longest packet that a provider is to copy at once.
+/// Longest packet that a provider may be asked to copy within the call.
 pub(crate) fn inject(info: &Info) -> usize {
     match SILENT.iter().any(|layer| over(info, layer)) {
         true => 0,
@@ -101,16 +104,16 @@ pub(crate) fn inject(info: &Info) -> usize {
     }
 }
 
-/// Whether a word goes with each message of a provider, and whoever receives it is told so.
+/// Whether a provider transmits a word with each message, and tells the receiver so.
 pub(crate) fn words(info: &Info) -> bool {
     let forgets = FORGETFUL.iter().any(|layer| over(info, layer));
     info.domain_attr().cq_data_size >= 8 && !forgets
 }
 
-/// What a rank cannot do any more that is not told how operations on peers' memory end.
+/// Capabilities lost by a rank that is no longer told how operations on its peers' memory end.
 pub(crate) const OF_REMOTES: TransportCaps = TransportCaps::REMOTE.union(TransportCaps::ATOMICS);
 
-/// Capabilities over what a domain says of its provider.
+/// The capabilities that follow from a domain and its provider.
 pub(crate) fn caps(domain: &Domain, processes: bool) -> TransportCaps {
     let mut caps = TransportCaps::empty();
     caps.set(TransportCaps::SLEEP, domain.wait.is_some());
@@ -122,9 +125,9 @@ pub(crate) fn caps(domain: &Domain, processes: bool) -> TransportCaps {
     caps
 }
 
-/// The longest payload of one message over libfabric's shared memory: what is copied at once;
-/// longer messages are read from where they are. Where that is very little, or unknown (0), nothing
-/// is gained by many parts.
+/// The longest payload of one message over libfabric's shared memory: what the provider copies at
+/// once. It reads longer messages from where they are. Where that size is very small, or unknown
+/// (0), splitting packets into many parts gains nothing.
 fn part_over_shm(injected: usize) -> usize {
     match injected {
         0..1024 => BULK,
@@ -132,8 +135,9 @@ fn part_over_shm(injected: usize) -> usize {
     }
 }
 
-/// Sizes over a provider, and the longest payload of one of its messages: packets may go in parts.
-/// Ranks need not agree about the latter: they take whatever is not longer than a packet.
+/// The sizes over a provider, and the longest payload of one of its messages: packets may go in
+/// parts. Ranks need not agree about the latter, because they accept any part that is not longer
+/// than a packet.
 pub(crate) fn limits(config: &Config, info: &Info) -> (Limits, usize) {
     let provider = info.provider();
     let (part, bulk) = if over(info, "ofi_rxm") {

@@ -1,9 +1,10 @@
-//! Reading a peer's buffer by the network's own means: long messages are pulled by their receiver.
+//! Reads a peer's buffer by the network's own means: a long message is pulled by its receiver.
 //!
-//! A sender registers its buffer and tells where it is; the receiver starts a read for each piece
-//! and hears of its end as of any other completion. As long as a read is under way, the memory that
-//! it writes is the provider's: no death is believed until then, and an endpoint with reads under
-//! way is closed before its memory goes.
+//! The sender registers its buffer and tells the receiver where it is. The receiver starts a read
+//! for each piece; a read ends with a completion, as every other operation does. While a read is
+//! under way, the memory that it writes belongs to the provider. Therefore no death is adopted
+//! before the read has ended, and an endpoint with reads under way is closed before its memory is
+//! freed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,39 +25,39 @@ use crate::send;
 /// Reads that may be under way from one rank.
 const READS: usize = 16;
 
-/// What peers may read, and what is being read from them.
+/// What peers may read, and the reads from them.
 #[derive(Debug)]
 pub(crate) struct Memory {
     ops: Ops,
     reads: Box<[Option<Read>]>,
     /// Reads that have not completed.
     pending: usize,
-    /// Reads and remote operations that have begun, ever.
+    /// Reads and remote operations begun so far.
     pub(crate) begun: u64,
-    /// The provider tells no more how they end.
+    /// The provider no longer reports how they end.
     pub(crate) stuck: bool,
-    /// How many ranks had ended when it was last looked what they have left, and when all of that
-    /// was seen to.
+    /// The number of ended ranks when their open operations were last looked at, and when all of
+    /// these had been dealt with.
     pub(crate) seen: u32,
     pub(crate) settled: u32,
-    /// By number.
+    /// The exposed regions, by number.
     pub(crate) exposed: BTreeMap<u64, Arc<Fid<fid_mr>>>,
     pub(crate) registrations: Registrations,
     pub(crate) remotes: Remotes,
 }
 
-/// One read. It stays until the engine has asked for its end.
+/// One read. It stays here until the engine has asked for its result.
 #[derive(Debug)]
 struct Read {
     what: Piece,
     state: State,
-    /// How many operations of this rank had begun when it did.
+    /// How many operations this rank had begun before this one.
     begun: u64,
-    /// Of the target, where the provider wants that.
+    /// The target's registration, where the provider requires one.
     region: Option<Arc<Fid<fid_mr>>>,
 }
 
-/// What is read, and where it goes: several messages at a time may go to one place.
+/// What is read, and where to. Several messages may be read into the same target at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     peer: u32,
@@ -74,7 +75,7 @@ enum State {
     Pending,
     Done,
     Failed,
-    /// Nobody waits for it any more.
+    /// Nothing waits for it any more.
     Abandoned,
 }
 
@@ -94,17 +95,17 @@ impl Memory {
         })
     }
 
-    /// Whether the provider may use memory of the program.
+    /// Whether the provider may access the program's memory.
     pub(crate) fn is_reading(&self) -> bool {
         self.pending > 0 || self.remotes.uses_memory()
     }
 
-    /// Whether nothing is under way.
+    /// Whether no operation is under way.
     pub(crate) fn is_idle(&self) -> bool {
         self.pending == 0 && self.remotes.is_idle()
     }
 
-    /// What has not ended, and has not been abandoned.
+    /// The operations that have neither ended nor been abandoned.
     pub(crate) fn open(&self) -> impl Iterator<Item = Open> {
         let reads = self.reads.iter().enumerate();
         let reads = reads.filter_map(|(index, read)| {
@@ -118,19 +119,19 @@ impl Memory {
         reads.chain(self.remotes.open())
     }
 
-    /// As if a read had begun.
+    /// Pretends that a read has begun.
     #[cfg(test)]
     pub(crate) fn pretend_to_read(&mut self) {
         self.pending += 1;
     }
 
-    /// Ends whatever lets peers reach memory of this rank.
+    /// Ends everything that lets peers reach this rank's memory.
     pub(crate) fn close(&mut self) {
         self.exposed.clear();
         self.registrations.clear();
     }
 
-    /// Ends all registrations, those for what is under way as well.
+    /// Ends all registrations, including those for operations under way.
     pub(crate) fn unregister(&mut self) {
         self.close();
         for read in self.reads.iter_mut().flatten() {
@@ -139,7 +140,7 @@ impl Memory {
         self.remotes.unregister();
     }
 
-    /// A read is over.
+    /// Notes the end of a read.
     pub(crate) fn completed(&mut self, index: usize, well: bool) {
         let Some(read) = &mut self.reads[index] else {
             return;
@@ -155,7 +156,7 @@ impl Memory {
         }
     }
 
-    /// Nobody waits for a read any more; its place stays the provider's.
+    /// Abandons a read: nothing waits for it any more. Its place remains the provider's.
     pub(crate) fn abandon(&mut self, index: usize) {
         if let Some(read) = &mut self.reads[index] {
             read.state = State::Abandoned;
@@ -163,7 +164,8 @@ impl Memory {
         }
     }
 
-    /// Nobody asks any more what has become of reads from peers that are dead. None is under way.
+    /// Frees the places of ended reads from dead peers, whose results nobody asks for any more. No
+    /// such read is under way.
     pub(crate) fn forget(&mut self, dead: impl Fn(u32) -> bool) {
         let over = |state| matches!(state, State::Done | State::Failed);
         for read in &mut self.reads {
@@ -171,7 +173,7 @@ impl Memory {
         }
     }
 
-    /// What has become of the read of a piece; `None` if it has not been started.
+    /// The result of the read of a piece; `None` if it has not been started.
     fn ask(&mut self, piece: &Piece) -> Option<Pulled> {
         let same = |read: &&mut Option<Read>| read.as_ref().is_some_and(|r| r.what == *piece);
         let place = self.reads.iter_mut().find(same)?;
@@ -186,14 +188,14 @@ impl Memory {
     }
 }
 
-/// Where a peer finds a buffer: what an [`Exposure`] says.
+/// The location of a buffer for a peer: the contents of an [`Exposure`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) key: u64,
-    /// Address of the first byte, as the provider counts.
+    /// Address of the first byte, as the provider counts addresses.
     pub(crate) base: u64,
     pub(crate) len: u64,
-    /// Which of the owner's.
+    /// The owner's number for it.
     pub(crate) number: u64,
 }
 
@@ -226,8 +228,8 @@ impl Place {
     }
 }
 
-/// Lets peers read `len` bytes at `data`. `None` if the provider refuses (it may be short of memory
-/// that it can lock): the data is streamed then.
+/// Lets peers read `len` bytes at `data`. `None` if the provider refuses (perhaps it is short of
+/// memory that it can lock): the data is then sent in packets.
 pub(crate) fn expose(ofi: &mut Ofi, data: *const u8, len: usize) -> Option<Exposure> {
     if !ofi.link.domain.rma || len == 0 {
         return None;
@@ -236,7 +238,7 @@ pub(crate) fn expose(ofi: &mut Ofi, data: *const u8, len: usize) -> Option<Expos
     let memory = &mut *link.memory;
     let number = memory.registrations.number();
     if let Some((region, place)) = memory.registrations.own(&link.domain, data, len) {
-        // The region may be freed before the message has been read.
+        // Holds the region, which may be freed before the message has been read.
         memory.exposed.insert(number, region);
         return Some(Place { number, ..place }.to_exposure());
     }
@@ -273,7 +275,7 @@ pub(crate) fn withdraw(ofi: &mut Ofi, exposure: &Exposure) {
     }
 }
 
-/// Which ways long messages may take.
+/// How long messages may be pulled.
 pub(crate) fn pulls(ofi: &Ofi) -> Pulls {
     match ofi.link.domain.rma && !ofi.link.memory.stuck {
         true => Pulls::Contiguous,
@@ -281,7 +283,7 @@ pub(crate) fn pulls(ofi: &Ofi) -> Pulls {
     }
 }
 
-/// Starts to read a piece of a peer's buffer, or tells how far it is.
+/// Starts to read a piece of a peer's buffer, or returns how far the read is.
 ///
 /// # Safety
 /// As for `Transport::pull`.
@@ -294,7 +296,7 @@ pub(crate) unsafe fn pull(
     len: usize,
 ) -> Pulled {
     if let Some(stream) = &mut ofi.stream {
-        // It waits for more than packets.
+        // The engine now waits for more than packets.
         stream.turned();
     }
     let place = Place::of(exposure);
@@ -311,7 +313,7 @@ pub(crate) unsafe fn pull(
     let inside = offset
         .checked_add(len as u64)
         .is_some_and(|end| end <= place.len);
-    // While a death waits to be believed, nothing is begun that would have to end before.
+    // While a death has not been adopted, nothing begins that would have to end before that.
     let trouble = ofi.shared.deaths.count() != ofi.adopted || abandon::is_open(ofi);
     let possible = ofi.link.domain.rma && inside && !trouble && !ofi.link.memory.stuck;
     if !possible || len > ofi.link.domain.info.ep_attr().max_msg_size {
@@ -319,7 +321,7 @@ pub(crate) unsafe fn pull(
     }
     match send::absent(ofi, peer) {
         Some(Sent::Gone) => return Pulled::Gone,
-        Some(_) => return Pulled::Stream, // It has left, and what it let others read is gone.
+        Some(_) => return Pulled::Stream, // It has left, and its exposed memory is gone.
         None => {}
     }
     if ofi.peers[peer as usize].addr == FI_ADDR_NOTAVAIL && !send::insert(ofi, peer) {
@@ -345,7 +347,7 @@ unsafe fn start(ofi: &mut Ofi, piece: Piece, whose: Whose) -> Pulled {
         let waits = |read: &Read| read.state != State::Abandoned;
         return match link.memory.reads.iter().flatten().any(waits) {
             true => Pulled::Later,
-            false => Pulled::Stream, // None is ever given back.
+            false => Pulled::Stream, // No place will ever be free again.
         };
     };
     let registrations = &mut link.memory.registrations;
@@ -355,7 +357,7 @@ unsafe fn start(ofi: &mut Ofi, piece: Piece, whose: Whose) -> Pulled {
     };
     let context = link.memory.ops.context(index);
     let desc = desc(region.as_deref());
-    // SAFETY: an open endpoint, an address of its vector; the target is writable until the read is
+    // SAFETY: an open endpoint, an address of its vector. The target is writable until the read is
     // over, as the caller promised; the context stays where it is.
     let result = unsafe {
         let ep = link.ep.get();
@@ -380,7 +382,7 @@ unsafe fn start(ofi: &mut Ofi, piece: Piece, whose: Whose) -> Pulled {
     Pulled::Later
 }
 
-/// What people may want to know of this transport: one line per fact.
+/// Facts about this transport for its users, one per line.
 pub(crate) fn describe(ofi: &Ofi) -> Vec<(String, String)> {
     let domain = &ofi.link.domain;
     let (major, minor) = domain.library.version();
@@ -470,7 +472,7 @@ mod tests {
         // SAFETY: as many bytes are there until the reads are over.
         let read =
             |reader: &mut Ofi, which: usize| unsafe { pull(reader, 0, &places[which], 0, at, LEN) };
-        // The provider takes it once it has a connection.
+        // The provider accepts the read once it has a connection.
         while !reader.link.memory.is_reading() {
             assert_eq!(read(&mut reader, 0), Pulled::Later);
             progress::poll(&mut owner, &mut Nobody);
@@ -482,7 +484,7 @@ mod tests {
             progress::poll(&mut owner, &mut Nobody);
             progress::poll(&mut reader, &mut Nobody);
         }
-        // The first is over, and nobody has asked for its end.
+        // The first read is over, and nobody has asked for its result.
         while read(&mut reader, 1) == Pulled::Later {
             progress::poll(&mut owner, &mut Nobody);
             progress::poll(&mut reader, &mut Nobody);
@@ -493,8 +495,8 @@ mod tests {
         }
     }
 
-    /// Whoever has been told of a death does not ask any more what has become of reads from the
-    /// dead.
+    /// An engine that has been told of a death no longer asks for the results of reads from the
+    /// dead rank.
     #[test]
     #[expect(clippy::print_stderr, reason = "skips are counted by the runner")]
     fn reads_from_the_dead_leave_their_places_to_the_living() {

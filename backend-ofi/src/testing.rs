@@ -1,4 +1,4 @@
-//! What the tests of several modules need.
+//! Helpers for the tests of several modules.
 
 use std::io::Write as _;
 
@@ -9,24 +9,24 @@ use crate::ofi::Ofi;
 use crate::start::open::in_process_with;
 use crate::start::provider::offers;
 
-/// Says what is not tested here, and why, past the capturing of output.
+/// Prints what is not tested here, and why, bypassing the capture of output.
 pub(crate) fn skipped(what: &str, why: &str) {
     let why = why.replace('\n', " ");
     let _ = writeln!(std::io::stdout(), "skipped: {what}: {why}");
 }
 
-/// The ranks of a job; `None`, which is said, where libfabric does not offer what the test of
-/// `what` asks for.
+/// Opens the ranks of a job. Prints a skip and returns `None` where libfabric does not offer what
+/// the test of `what` needs.
 ///
 /// # Panics
-/// If it is offered, and does not open.
+/// If it is offered and does not open.
 pub(crate) fn opened_or_skipped(what: &str, n: u32, config: &Config) -> Option<Vec<Ofi>> {
     let why = match in_process_with(n, config) {
         Ok(ranks) => return Some(ranks),
         Err(why) => why.to_string(),
     };
     if config.native() {
-        // It need not be able to match.
+        // The provider need not be able to match.
         let without = Config {
             matching: MatchMode::Software,
             ..config.clone()

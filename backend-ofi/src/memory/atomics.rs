@@ -1,4 +1,4 @@
-//! Atomic operations as the provider does them.
+//! Atomic operations by the provider.
 
 use std::ffi::c_void;
 
@@ -11,7 +11,7 @@ use portolan_core::transport::remote::{AtomicOp, AtomicWidth};
 
 use crate::endpoint::objects::Fid;
 
-/// Operations that give the former value, and those that compare as well.
+/// Operations that return the former value, and those that also compare.
 const FETCHING: [fi_op; 6] = [
     FI_ATOMIC_READ,
     FI_ATOMIC_WRITE,
@@ -22,8 +22,8 @@ const FETCHING: [fi_op; 6] = [
 ];
 const COMPARING: [fi_op; 2] = [FI_CSWAP, FI_MSWAP];
 
-/// Whether the provider has every operation in both widths: some alone would have to meet on one
-/// integer with those that go by packets.
+/// Whether the provider has every operation in both widths. If it had only some, these would meet
+/// on the same integer with others that go by packets.
 pub(crate) fn complete(ep: &Fid<fid_ep>) -> bool {
     let mut count = 0_usize;
     let widths = [FI_UINT32, FI_UINT64];
@@ -39,8 +39,8 @@ pub(crate) fn complete(ep: &Fid<fid_ep>) -> bool {
     })
 }
 
-/// The three words of an operation: operand, what is compared, former value. They lie in memory of
-/// the transport until the operation is over, however it ends.
+/// The three words of an operation: operand, comparand, former value. They lie in memory of the
+/// transport until the operation is over, however it ends.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Words {
@@ -50,7 +50,7 @@ pub(crate) struct Words {
 }
 
 impl Words {
-    /// The words of an operation. Integers of 32 bits lie in the first half of theirs.
+    /// The words of an operation. A 32-bit integer lies in the first half of its word.
     pub(crate) fn of(width: AtomicWidth, op: AtomicOp) -> Option<(fi_op, Self)> {
         let (code, operand, compare) = match op {
             AtomicOp::Load => (FI_ATOMIC_READ, 0, 0),
@@ -91,14 +91,14 @@ impl Words {
     }
 }
 
-/// Where an operation goes.
+/// The target of an operation.
 pub(crate) struct Goal {
     pub(crate) peer: fi_addr_t,
     pub(crate) addr: u64,
     pub(crate) key: u64,
 }
 
-/// Starts an operation whose words lie at `words`; libfabric's result.
+/// Starts an operation whose words lie at `words`. Returns libfabric's result.
 ///
 /// # Safety
 /// The words and the context must stay where they are until the completion; `ep` must be open, and

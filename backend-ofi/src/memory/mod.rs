@@ -1,10 +1,9 @@
-//! Memory that the network reaches: what is registered, whose it is, and remote operations on
-//! regions.
+//! Memory that the network reaches: registrations, their owners, and remote operations on regions.
 //!
-//! - [`atomics`]: atomic operations as the provider does them
-//! - [`hmem`]: memory of accelerators in the provider's hands (`FI_HMEM`)
+//! - [`atomics`]: atomic operations by the provider
+//! - [`hmem`]: accelerator memory in the provider's hands (`FI_HMEM`)
 //! - [`registrations`]: memory that is registered for longer than one operation
-//! - [`remote`]: put, get and atomics by the provider, on regions
+//! - [`remote`]: put, get and atomics on regions, by the provider
 
 pub(crate) mod atomics;
 pub(crate) mod hmem;

@@ -1,11 +1,11 @@
-//! Memory that is registered for longer than one operation: the regions of the device.
+//! Memory that is registered for longer than one operation: the device's regions.
 //!
-//! Peers reach it by remote operations, until the registration is ended and not a moment longer.
-//! What this rank itself sends from it, or receives into it, finds a second registration by its
-//! address, which no peer can write through: a message or an operation may keep that for as long as
-//! it goes on, when the owner has its memory back already. The second one is made when it is first
-//! needed. That is all of the cache there is: nothing tells this crate when other memory is
-//! unmapped, see ADR 14 and ADR 20.
+//! Peers reach a region by remote operations until its registration is ended, and not a moment
+//! longer. When this rank itself sends from a region or receives into it, it uses a second
+//! registration, which is found by the address and through which no peer can write. A message or an
+//! operation may hold that one for as long as it takes, even when the owner has its memory back
+//! already. The second registration is made when it is first needed. There is no other registration
+//! cache, because nothing tells this crate when other memory is unmapped; see ADR 14 and ADR 20.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,66 +19,67 @@ use crate::endpoint::Domain;
 use crate::endpoint::objects::Fid;
 use crate::one_sided::Place;
 
-/// What peers do with a region.
+/// What peers may do with a region.
 const THEIRS: u64 = FI_REMOTE_READ | FI_REMOTE_WRITE;
-/// What this rank does with it; peers read the messages that it announces.
+/// What this rank does with it. Peers also read the messages that it announces.
 const OURS: u64 = FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ;
 /// Numbers below this are keys of the memory for packets.
 const FIRST: u64 = 16;
 
-/// The regions.
+/// All regions.
 #[derive(Debug)]
 pub(crate) struct Registrations {
     /// By their number.
     all: BTreeMap<u64, Registered>,
-    /// Numbers by first address, of those that can be used for this rank's own operations.
+    /// Numbers by start address, for the regions found for this rank's own operations.
     starts: BTreeMap<usize, u64>,
-    /// The next number that was never given.
+    /// The next number that has not been used.
     next: u64,
-    /// What the provider has refused to end. It is asked again: as long as it does not, a peer that
-    /// was told of it may reach the memory.
+    /// Registrations that the provider has refused to end. They are tried again: until they end, a
+    /// peer that was told of such a region may reach the memory.
     refused: Vec<Fid<fid_mr>>,
-    /// Of what the provider had no room for, until it is begun.
+    /// Registrations for operations that the provider had no room for, until these begin.
     kept: Vec<Kept>,
 }
 
-/// Whose registration it is: a name that no other operation has, whatever has become of the first.
+/// What a registration is for: a name that no other operation ever has, whatever happens to the
+/// first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
-    /// The engine's name of an operation on a region.
+    /// An operation on a region, by the engine's id.
     Remote(u32),
-    /// A message of a peer, by the number of what it has exposed.
+    /// A message of a peer, by the peer and its number for the exposed memory.
     Message(u32, u64),
 }
 
-/// A registration for an operation that is tried again soon, unless it is given up: of that nobody
-/// tells.
+/// The registration for an operation that is tried again soon, unless it is given up, which nothing
+/// reports.
 #[derive(Debug)]
 struct Kept {
     whose: Whose,
     start: usize,
     len: usize,
     region: Arc<Fid<fid_mr>>,
-    /// Polls since it was tried.
+    /// Polls since it was last tried.
     age: u32,
 }
 
-/// How many are kept, and for how many polls: more than lie between two tries.
+/// How many are kept, and for how many polls: more than pass between two tries.
 const KEPT: usize = 64;
 const AGE: u32 = 1024;
 
 #[derive(Debug)]
 struct Registered {
-    /// Peers reach the memory as long as this is here.
+    /// Peers reach the memory as long as this exists.
     region: Fid<fid_mr>,
-    /// For this rank's own transfers, and how peers name what is read from there.
+    /// For this rank's own transfers, and the place by which peers read from there.
     own: Option<(Arc<Fid<fid_mr>>, Place)>,
     start: *mut u8,
     len: usize,
 }
 
-// SAFETY: the address is handed to the provider, under `Transport::register`'s promise, whatever
-// the thread.
+// SAFETY: the address is only handed to the provider, under `Transport::register`'s promise,
+// whichever thread does it.
 unsafe impl Send for Registered {}
 
 impl Registrations {
@@ -92,7 +93,7 @@ impl Registrations {
         }
     }
 
-    /// A number that nothing else has: for providers that do not choose keys themselves.
+    /// A number that nothing else has, as a key for providers that do not choose keys themselves.
     pub(crate) fn number(&mut self) -> u64 {
         self.next += 1;
         self.next - 1
@@ -110,7 +111,7 @@ impl Registrations {
             len,
         };
         self.all.insert(number, registered);
-        // Of two with one start the longer one serves.
+        // Of two regions with the same start, the longer one is used.
         let longest = self.starts.get(&(start as usize));
         let longest = longest.and_then(|number| self.all.get(number));
         if longest.is_none_or(|known| known.len <= len) {
@@ -133,7 +134,7 @@ impl Registrations {
         }
     }
 
-    /// Closes a registration of which this was the last use; nothing, if it has others.
+    /// Closes a registration if this was its last use; otherwise does nothing.
     pub(crate) fn end_one(&mut self, region: Arc<Fid<fid_mr>>) {
         if let Some(region) = Arc::into_inner(region) {
             self.end(region);
@@ -151,13 +152,13 @@ impl Registrations {
         }
     }
 
-    /// Whether something has not ended that is to.
+    /// Whether some registration has not ended although it should have.
     #[inline]
     pub(crate) fn has_refused(&self) -> bool {
         !self.refused.is_empty()
     }
 
-    /// Tries again to end what the provider has refused to.
+    /// Tries again to end the registrations that the provider has refused to end.
     #[cold]
     pub(crate) fn end_again(&mut self) {
         let all = std::mem::take(&mut self.refused).into_iter();
@@ -165,14 +166,14 @@ impl Registrations {
         self.refused = still.map(|(region, _)| region).collect();
     }
 
-    /// Keeps the registration for an operation, of these bytes, that the provider had no room for.
+    /// Keeps the registration for an operation, on these bytes, that the provider had no room for.
     pub(crate) fn keep(
         &mut self,
         whose: Whose,
         (start, len): (*mut u8, usize),
         region: Option<Arc<Fid<fid_mr>>>,
     ) {
-        // A region's stays by itself.
+        // The registration of a region stays without this.
         let Some(region) = region.filter(|region| Arc::strong_count(region) == 1) else {
             return;
         };
@@ -195,7 +196,7 @@ impl Registrations {
         !self.kept.is_empty()
     }
 
-    /// Lets go of what is not tried any more.
+    /// Ends kept registrations whose operations are not tried any more.
     pub(crate) fn look(&mut self) {
         for kept in &mut self.kept {
             kept.age += 1;
@@ -206,7 +207,7 @@ impl Registrations {
         }
     }
 
-    /// Ends all of them.
+    /// Ends all registrations.
     pub(crate) fn clear(&mut self) {
         self.kept.clear();
         self.all.clear();
@@ -217,8 +218,8 @@ impl Registrations {
         self.all.is_empty()
     }
 
-    /// The registration for transfers of the region in which these bytes lie, and where peers read
-    /// them; `None` if they lie in none, or the provider refuses.
+    /// This rank's own registration of the region that contains these bytes, and the place where
+    /// peers read them. `None` if no region contains them, or the provider refuses.
     pub(crate) fn own(
         &mut self,
         domain: &Domain,
@@ -248,9 +249,9 @@ impl Registrations {
         Some((Arc::clone(region), place))
     }
 
-    /// What the provider wants to have of memory that this rank sends from or receives into: a
-    /// region's registration, or one for this operation alone, [kept](Self::keep) since it was
-    /// tried before, or new.
+    /// The registration that the provider needs for memory that this rank sends from or receives
+    /// into. It is the region's, or one for this operation alone: either [kept](Self::keep) from an
+    /// earlier try, or new. `None` if the provider needs none.
     pub(crate) fn local(
         &mut self,
         domain: &Domain,
@@ -276,7 +277,7 @@ impl Registrations {
     }
 }
 
-/// How peers name a new region.
+/// The place by which peers name a new region.
 pub(crate) fn published(
     domain: &Domain,
     region: &Fid<fid_mr>,

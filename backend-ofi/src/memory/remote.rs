@@ -1,9 +1,9 @@
 //! Remote operations: put, get and atomics by the provider.
 //!
-//! What is short passes through memory of the transport's own, like the words of an atomic
-//! operation: the provider may keep that for as long as it likes, even if the peer dies and nobody
-//! will ever say how the operation ended. What is long lies where the program has it; then the
-//! operation has to end, or to be [abandoned](crate::deaths::abandon), before a death is believed.
+//! Short operations, and the words of atomic operations, pass through memory of the transport. The
+//! provider may keep that for as long as it likes, even if the peer dies and nothing ever reports
+//! how the operation ended. Long operations use the program's memory directly. They have to end, or
+//! to be [abandoned](crate::deaths::abandon), before a death is adopted.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -27,28 +27,28 @@ use crate::ofi::Ofi;
 use crate::one_sided::Place;
 use crate::send;
 
-/// Operations that may be under way from one rank.
+/// Most operations that may be under way from one rank.
 const UNDER_WAY: usize = 64;
 /// Longest operation that passes through the transport's memory.
 const SHORT: usize = 8 << 10;
-/// Longest part of an operation, where the provider would take more.
+/// Longest part of an operation, even if the provider would take more.
 const LONG: usize = 1 << 30;
 
-/// Operations in a row that find all slots with the dead, over connections that have been ended,
-/// before there is no hope left.
+/// How many operations in a row may find all slots in use by dead peers before there is no hope of
+/// a free one. The connections with these peers have been shut by then.
 const PATIENCE: u32 = 2000;
 
-/// What is under way on peers' memory.
+/// The operations under way on peers' memory.
 #[derive(Debug)]
 pub(crate) struct Remotes {
     ops: Ops,
-    /// A part for each operation.
+    /// One part for each operation.
     slab: Slab,
     slots: Box<[Option<Slot>]>,
     free: Vec<u32>,
-    /// Operations that use memory of the program.
+    /// How many operations use the program's memory.
     long: usize,
-    /// How many in a row have found all slots with the dead.
+    /// How many operations in a row have found all slots in use by dead peers.
     waited: u32,
 }
 
@@ -57,24 +57,24 @@ struct Slot {
     id: u32,
     peer: u32,
     kind: Way,
-    /// How many operations of this rank had begun when it did.
+    /// How many operations this rank had begun before this one.
     begun: u64,
-    /// Of memory of the program, where the provider wants that.
+    /// The registration of the program's memory, where the provider needs one.
     region: Option<Arc<Fid<fid_mr>>>,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Way {
-    /// Out of memory of the program.
+    /// A put from the program's memory.
     Long,
-    /// Into memory of the program.
+    /// A get into the program's memory.
     LongIn,
-    /// Out of the slab.
+    /// A put from the slab.
     Out,
-    /// Into the slab, and from there to where it is wanted.
+    /// A get into the slab, and the place and length to copy the bytes to afterwards.
     In(*mut u8, usize),
     Atomic(AtomicWidth),
-    /// Nobody waits for it any more.
+    /// Nothing waits for it any more.
     Abandoned,
 }
 
@@ -84,7 +84,7 @@ impl Way {
     }
 }
 
-// SAFETY: the pointer is used under `Transport::begin_remote`'s promise, whatever the thread;
+// SAFETY: the pointer is used under `Transport::begin_remote`'s promise, whichever thread does it;
 // regions belong to no thread.
 unsafe impl Send for Slot {}
 
@@ -106,7 +106,7 @@ impl Remotes {
         })
     }
 
-    /// Ends the registrations for what is under way.
+    /// Ends the registrations for operations under way.
     pub(crate) fn unregister(&mut self) {
         self.slab.unregister();
         for slot in self.slots.iter_mut().flatten() {
@@ -114,22 +114,22 @@ impl Remotes {
         }
     }
 
-    /// Whether the provider may use memory of the program.
+    /// Whether the provider may access the program's memory.
     pub(crate) fn uses_memory(&self) -> bool {
         self.long > 0
     }
 
-    /// Whether nothing is under way.
+    /// Whether no operation is under way.
     pub(crate) fn is_idle(&self) -> bool {
         self.free.len() == self.slots.len()
     }
 
-    /// Whether something is under way on the memory of such a peer.
+    /// Whether an operation is under way on the memory of such a peer.
     pub(crate) fn concern(&self, peers: impl Fn(u32) -> bool) -> bool {
         self.slots.iter().flatten().any(|slot| peers(slot.peer))
     }
 
-    /// What has not ended, and has not been abandoned.
+    /// The operations that have neither ended nor been abandoned.
     pub(crate) fn open(&self) -> impl Iterator<Item = Open> {
         let slots = self.slots.iter().enumerate();
         slots.filter_map(|(index, slot)| {
@@ -147,13 +147,13 @@ impl Remotes {
         })
     }
 
-    /// On whose memory an operation is under way.
+    /// The peer whose memory an operation concerns.
     pub(crate) fn peer(&self, index: usize) -> Option<u32> {
         Some(self.slots[index].as_ref()?.peer)
     }
 
-    /// Nobody waits for an operation any more; the slot stays the provider's. The engine's name for
-    /// it.
+    /// Abandons an operation: nothing waits for it any more. The slot remains the provider's.
+    /// Returns the engine's id for it.
     pub(crate) fn abandon(&mut self, index: usize) -> Option<u32> {
         let slot = self.slots[index].as_mut()?;
         let kind = std::mem::replace(&mut slot.kind, Way::Abandoned);
@@ -182,14 +182,14 @@ pub(crate) unsafe fn begin(
     if !ofi.link.domain.remote || (atomic && !ofi.link.domain.atomics) || ofi.link.memory.stuck {
         return Begun::Refused;
     }
-    // While a death waits to be believed, nothing is begun that would have to end before.
+    // While a death has not been adopted, nothing begins that would have to end before that.
     if ofi.shared.deaths.count() != ofi.adopted || abandon::is_open(ofi) {
         return Begun::Full;
     }
-    // Its own memory a rank reaches whatever the others think of it.
+    // A rank reaches its own memory even if others hold it to be dead.
     match send::absent(ofi, peer).filter(|_| peer != ofi.rank) {
         Some(Sent::Gone) => return Begun::Gone,
-        Some(_) => return Begun::Refused, // It has left, and its memory with it.
+        Some(_) => return Begun::Refused, // It has left, and its memory is gone.
         None => {}
     }
     if ofi.peers[peer as usize].addr == FI_ADDR_NOTAVAIL && !send::insert(ofi, peer) {
@@ -211,7 +211,7 @@ pub(crate) unsafe fn begin(
         addr: place.base.wrapping_add(offset),
         key: place.key,
     };
-    // SAFETY: the caller's promise; an address of the vector, a free slot.
+    // SAFETY: the caller's promise; an address of the vector; a free slot.
     let result = unsafe { start(ofi, slot as usize, (peer, id), &goal, what, len) };
     match result {
         Ok(len) => {
@@ -233,8 +233,8 @@ pub(crate) unsafe fn begin(
     }
 }
 
-/// Whether a slot can be hoped for. Where connections can be ended, what concerns the dead ends
-/// with them, soon; elsewhere the provider may never end it, and it keeps its slot.
+/// Decides whether a slot can become free. Where connections can be shut, operations on dead peers
+/// end with them, soon. Elsewhere the provider may never end them, and they keep their slots.
 #[cold]
 fn no_slot(ofi: &mut Ofi) -> Begun {
     let (own, deaths) = (ofi.rank, &ofi.shared.deaths);
@@ -254,9 +254,10 @@ fn no_slot(ofi: &mut Ofi) -> Begun {
     Begun::Full
 }
 
-/// Gives an operation to the provider, or as much of it as passes through the slot, where it could
-/// be long and the program's memory cannot be registered: that need not be the peer's fault. How
-/// many bytes, or libfabric's result. The slot is in use if it has begun.
+/// Gives an operation to the provider. If the operation is long but the program's memory cannot be
+/// registered, which need not be the peer's fault, only as much of it goes as passes through the
+/// slot. Returns the number of bytes, or libfabric's result. The slot is in use if the operation
+/// has begun.
 ///
 /// # Safety
 /// As for `Transport::begin_remote`; `slot` must be free.
@@ -273,7 +274,7 @@ unsafe fn start(
     let remotes = &mut memory.remotes;
     let (own, context) = (remotes.slab.part(slot), remotes.ops.context(slot));
     let mut region = None;
-    // The program's memory, through a registration that is there or one of its own.
+    // Describes the program's memory, through an existing registration or one of its own.
     let mut long = |data: *mut u8, access| {
         let (whose, registrations) = (Whose::Remote(id), &mut memory.registrations);
         region = registrations.local(domain, data, len, access, whose).ok()?;
@@ -299,7 +300,7 @@ unsafe fn start(
                 unsafe { std::ptr::copy_nonoverlapping(source, own, len) };
                 (own, remotes.slab.desc())
             };
-            // SAFETY: an open endpoint; bytes and context stay until the completion, by the
+            // SAFETY: an open endpoint. Bytes and context stay until the completion, by the
             // caller's promise or because they are the slot's.
             let result = unsafe { write(ep, goal, (data, len), described, context) };
             (if short { Way::Out } else { Way::Long }, result)
@@ -349,8 +350,8 @@ unsafe fn start(
             };
             let at = own.cast::<Words>();
             let desc = remotes.slab.desc();
-            // SAFETY: a part is aligned to 64 bytes and long enough; it is the slot's until the
-            // completion.
+            // SAFETY: a part is aligned to 64 bytes and long enough; it belongs to the slot until
+            // the completion.
             let result = unsafe {
                 at.write(words);
                 atomics::start(ep, goal, (width, code), at, desc, context)
@@ -383,7 +384,7 @@ unsafe fn start(
     Ok(len)
 }
 
-/// Writes so that the completion means that the bytes are in the peer's memory.
+/// Writes in such a way that the completion means that the bytes are in the peer's memory.
 ///
 /// # Safety
 /// As for `fi_writemsg`.
@@ -419,8 +420,8 @@ unsafe fn write(
     unsafe { fi_writemsg(ep.get(), &raw const message, flags) }
 }
 
-/// An operation is over. Tells the engine, unless that has been told of its end. Returns how much
-/// news that is.
+/// Handles the end of an operation: tells the engine, unless it has already been told that the
+/// operation ended. Returns how many events that is.
 pub(crate) fn completed<S: Sink>(ofi: &mut Ofi, index: usize, sink: &mut S) -> usize {
     let Some(slot) = take(ofi, index) else {
         return 0;
@@ -432,13 +433,13 @@ pub(crate) fn completed<S: Sink>(ofi: &mut Ofi, index: usize, sink: &mut S) -> u
     let value = match slot.kind {
         Way::Long | Way::LongIn | Way::Out => 0,
         Way::In(target, len) => {
-            // SAFETY: the bytes have been read into the slot; the target is writable until the
-            // engine hears of the end, because neither the peer's death nor this rank's has been
+            // SAFETY: the bytes have been read into the slot. The target is writable until the
+            // engine is told of the end, because neither the peer's death nor this rank's has been
             // reported.
             unsafe { std::ptr::copy_nonoverlapping(own, target, len) };
             0
         }
-        // SAFETY: the words were written by `start`, and the provider has added the former value.
+        // SAFETY: `start` wrote the words, and the provider has added the former value.
         Way::Atomic(width) => unsafe { own.cast::<Words>().read() }.former(width),
         Way::Abandoned => return 0,
     };
@@ -446,24 +447,25 @@ pub(crate) fn completed<S: Sink>(ofi: &mut Ofi, index: usize, sink: &mut S) -> u
     1
 }
 
-/// Whether the engine has ended what concerns `peer` and has given memory back: it has heard of a
-/// death, that of the peer or of this rank, which then talks to nobody. What concerns this rank's
-/// own memory it waits for, whatever the others think.
+/// Whether the engine has already ended all operations on `peer` and given their memory back,
+/// because it was told of a death: the peer's or this rank's, after which this rank communicates
+/// with nobody. Operations on this rank's own memory still have to end, whatever others think of
+/// it.
 #[cold]
 fn has_been_told(ofi: &Ofi, peer: u32) -> bool {
     let told = |rank| ofi.shared.deaths.reason(rank, ofi.adopted).is_some();
     peer != ofi.rank && (told(peer) || told(ofi.rank))
 }
 
-/// What a failed operation says of its peer.
+/// What a failed operation shows about its peer.
 pub(crate) enum Failed {
-    /// It does not let this rank do that; the engine has been told.
+    /// The peer does not permit the operation; the engine has been told.
     Refused,
-    /// It cannot be reached.
+    /// The peer cannot be reached.
     Lost(u32),
 }
 
-/// Errors that say that a peer does not let this rank do something.
+/// Errors which mean that a peer does not permit an operation.
 const REFUSALS: [i32; 7] = [
     FI_EACCES,
     FI_EPERM,
@@ -474,26 +476,26 @@ const REFUSALS: [i32; 7] = [
     FI_EOPNOTSUPP,
 ];
 
-/// Codes by which a provider's layer says what `FI_EIO` leaves open: of `verbs`
-/// (`IBV_WC_REM_INV_REQ_ERR`, `IBV_WC_REM_ACCESS_ERR`, `IBV_WC_REM_OP_ERR`), which says `FI_EIO` of
-/// everything that fails, of a cable that is pulled, too; of `efa` (an address or key that is not
-/// there).
+/// Provider codes that specify what `FI_EIO` leaves open. `verbs` reports `FI_EIO` for everything
+/// that fails, even for a cable that is pulled; its codes here are `IBV_WC_REM_INV_REQ_ERR`,
+/// `IBV_WC_REM_ACCESS_ERR` and `IBV_WC_REM_OP_ERR`. That of `efa` means that an address or key does
+/// not exist.
 const REFUSALS_OF: [(&str, &[i32]); 2] = [("verbs", &[9, 10, 11]), ("efa", &[7])];
 
-/// Whether an error of this provider says that the peer does not let this rank do something; else
-/// it is lost.
+/// Whether this error of the provider means that the peer does not permit the operation; otherwise
+/// the peer is lost.
 fn refuses(provider: &str, error: i32, code: i32) -> bool {
     if error != FI_EIO {
         return REFUSALS.contains(&error);
     }
     provider.split(';').any(|layer| {
         let known = REFUSALS_OF.iter().find(|(name, _)| *name == layer);
-        // libfabric's shared memory has no cable: the system did not let it copy.
+        // libfabric's shared memory has no cable: with `FI_EIO`, the system refused the copy.
         layer == "shm" || known.is_some_and(|(_, codes)| codes.contains(&code))
     })
 }
 
-/// An operation has failed, with an error and the provider's code for it.
+/// Handles a failed operation, given the error and the provider's code for it.
 pub(crate) fn failed<S: Sink>(
     ofi: &mut Ofi,
     index: usize,
@@ -507,7 +509,7 @@ pub(crate) fn failed<S: Sink>(
         return Failed::Refused;
     }
     let dead = ofi.shared.deaths.is_dead(slot.peer);
-    // That this rank is dead would end nothing that it does with itself.
+    // The death of this rank would not end its operations on itself.
     let own = slot.peer == ofi.rank;
     let refused = || refuses(&ofi.link.domain.info.provider(), error, code);
     if own || !dead && (refused() || ofi.shared.roster.has_left(slot.peer)) {

@@ -1,5 +1,5 @@
-//! Whether a provider can match as the device interface wants it: what it says of itself, and what
-//! it does when it is asked on this rank's own endpoint.
+//! Finds out whether a provider can match as the device interface requires: from what it says of
+//! itself, and by trying it on this rank's own endpoint.
 
 use std::ptr;
 use std::time::{Duration, Instant};
@@ -20,21 +20,23 @@ use crate::endpoint::op::{Kind, Ops};
 use crate::start::info::Info;
 use crate::start::open::in_process_with;
 
-/// How long the provider may take for what it is asked.
+/// How long the provider may take for each step of the trial.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Messages that it has to keep without a receive.
+/// Messages that the provider has to keep without a receive.
 const KEPT: usize = 200;
 /// Bytes of each.
 const LEN: usize = 100;
-/// Messages that are longer than their receives: the sizes of different protocols.
+/// Lengths of messages that are longer than their receives, one for each protocol that a provider
+/// may use.
 const TOO_LONG: [usize; 4] = [LEN, 10_000, 40_000, LONG];
 /// The longest of them.
 const LONG: usize = 400_000;
-/// The longest message that it has to carry in one piece: nobody cuts longer ones.
+/// The length of a message that the provider has to carry in one piece, because this device splits
+/// none.
 const LONGEST: usize = 1 << 40;
 
-/// Who would match messages with receives under these settings, and why, for people. Opens an
-/// endpoint.
+/// Says in words, for users, whether the engine or the provider would match messages under these
+/// settings, and why. Opens an endpoint.
 #[must_use]
 pub fn matching(config: &Config) -> String {
     let mode = config.matching.show();
@@ -55,10 +57,10 @@ pub fn matching(config: &Config) -> String {
     }
 }
 
-/// Why a provider cannot match for a job of `size` ranks, by what it says of itself.
+/// Checks, from what a provider says of itself, whether it can match for a job of `size` ranks.
 ///
 /// # Errors
-/// The first reason, as the end of a sentence that begins with the provider.
+/// The first reason why not, worded to follow the provider's name in a sentence.
 pub(crate) fn examine(info: &Info, size: u32) -> Result<(), String> {
     let (ep, domain) = (info.ep_attr(), info.domain_attr());
     let orders = info.tx_attr().msg_order & info.rx_attr().msg_order;
@@ -93,21 +95,21 @@ pub(crate) fn examine(info: &Info, size: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// Asks the provider to do what matching needs, with messages of this endpoint to itself.
+/// Makes the provider do everything that matching needs, with messages of this endpoint to itself.
 ///
 /// # Errors
-/// What it did not do, as [`examine`].
+/// What the provider failed to do, worded as for [`examine`].
 pub(crate) fn attempt(link: &Link) -> Result<(), String> {
     let mut trial = Trial::new(link)?;
     let outcome = trial.run();
     if outcome.is_err() {
-        // The provider may still use what it was given.
+        // The provider may still use the memory that it was given.
         std::mem::forget(trial);
     }
     outcome
 }
 
-/// An endpoint that talks to itself.
+/// An endpoint that sends messages to itself.
 struct Trial<'a> {
     link: &'a Link,
     own: fi_addr_t,
@@ -117,17 +119,17 @@ struct Trial<'a> {
     sink: Box<[u8]>,
 }
 
-/// What became of an operation.
+/// How an operation ended.
 enum Outcome {
-    /// A message of this length, with this data.
+    /// A message of this length, with this data word.
     Message(usize, u64),
     /// There is no such message.
     Nothing,
-    /// So many bytes of it were lost.
+    /// This many bytes of the message were lost.
     Cut(usize),
 }
 
-/// Which operation is which.
+/// The indices of the operations.
 const SEND: usize = 0;
 const LOOK: usize = 1;
 
@@ -151,16 +153,16 @@ impl<'a> Trial<'a> {
         })
     }
 
-    /// Does what matching needs.
+    /// Runs the trial.
     fn run(&mut self) -> Result<(), String> {
-        // Nothing is there yet.
+        // Nothing has been sent yet.
         if self.look(1, false)?.is_some() {
             return Err("shows a message that nobody has sent".into());
         }
         for number in 0..KEPT {
             self.send(number)?;
         }
-        // The last one is looked for until it has come: all of them have then.
+        // When the last one has arrived, all of them have.
         let last = self.tag(KEPT - 1);
         let start = Instant::now();
         while self.look(last, false)?.is_none() {
@@ -168,7 +170,7 @@ impl<'a> Trial<'a> {
                 return Err(format!("has lost one of {KEPT} messages without receives"));
             }
         }
-        // Out of order, by taking them.
+        // Take and receive them out of order.
         for number in (0..KEPT).rev() {
             let tag = self.tag(number);
             let Some(found) = self.look(tag, true)? else {
@@ -220,7 +222,7 @@ impl<'a> Trial<'a> {
         })
     }
 
-    /// Looks for a message: its length and what came with it.
+    /// Looks for a message. Returns its length and data word.
     fn look(&self, tag: u64, claim: bool) -> Result<Option<(usize, u64)>, String> {
         let flags = if claim { FI_PEEK | FI_CLAIM } else { FI_PEEK };
         self.post(tag, ptr::null(), 0, flags)?;
@@ -284,7 +286,7 @@ impl<'a> Trial<'a> {
         count: usize,
         flags: u64,
     ) -> Result<(), String> {
-        // One for each part: providers read as many as there are parts.
+        // One for each part: providers read as many descriptors as there are parts.
         let mut desc = [ptr::null_mut(); 2];
         debug_assert!(count <= desc.len());
         let msg = fi_msg_tagged {
@@ -298,8 +300,8 @@ impl<'a> Trial<'a> {
             data: 0,
         };
         self.begin("look for messages (FI_PEEK, FI_CLAIM)", || {
-            // SAFETY: an open endpoint; what the message names outlives the operation, which is
-            // waited for.
+            // SAFETY: an open endpoint; everything that the message names outlives the operation,
+            // which is waited for.
             unsafe { fi_trecvmsg(self.link.ep.get(), &raw const msg, flags) }
         })
     }
@@ -324,7 +326,8 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// Waits for the end of an operation: its length and data, or `None` if there is no message.
+    /// Waits for the end of an operation. Returns its length and data word, or `None` if there is
+    /// no message.
     fn outcome(&self, which: usize) -> Result<Option<(usize, u64)>, String> {
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
@@ -340,7 +343,7 @@ impl<'a> Trial<'a> {
         Err(format!("does not end a {what}"))
     }
 
-    /// One completion, if there is one: of which operation, and how it ended.
+    /// Reads one completion, if there is one: which operation ended, and how.
     fn poll(&self) -> Result<Option<(usize, Outcome)>, String> {
         let cq = self.link.domain.cq.get();
         // SAFETY: numbers and null pointers, for which zero is a value.
@@ -391,7 +394,7 @@ mod tests {
             return; // Nor a provider.
         };
         for info in list {
-            // Asked for plain messages only.
+            // The hints asked for plain messages only.
             if info.get().caps & FI_TAGGED == 0 {
                 let why = examine(&info, 2).unwrap_err();
                 assert!(why.contains("tagged"), "{why}");

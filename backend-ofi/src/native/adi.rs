@@ -23,14 +23,15 @@ use super::port::{handled, hooked};
 use super::slots::Arrival;
 use super::{Native, Tagged};
 
-/// Small messages in a row after which the sender looks what its peers have to say.
+/// Small messages in a row after which the sender polls, to see what its peers have sent.
 const UNPOLLED: u32 = 64;
-/// Looks of a probe in a row before it sleeps between them.
+/// Looks in a row after which a probe sleeps between them.
 const SPIN: u32 = 64;
-/// Looks without an answer that counts, for want of room as a rule, after which a probe says that
-/// there is nothing.
+/// Looks in a row without a useful answer, usually for want of room, after which a probe reports
+/// that there is nothing.
 const ROOM: u32 = 1000;
-/// How long a probe sleeps between looks: that a message has matched nothing no provider announces.
+/// How long a probe sleeps between looks. It has to look again and again, because no provider
+/// announces that a message has matched nothing.
 const NAP: Duration = Duration::from_millis(1);
 
 impl<L: Level> Native<L> {
@@ -91,12 +92,12 @@ impl<L: Level> Native<L> {
         unsafe { tags.launch(ofi, args, data) }
     }
 
-    /// A send that could not leave at once.
+    /// Performs a send that could not leave at once.
     #[cold]
     unsafe fn send_slowly(&self, args: &SendArgs, data: Data) -> Result<()> {
         if args.mode == SendMode::Buffered {
-            // Progress may make room, and is due: a program that only sends buffered would never
-            // make any.
+            // Progress may make room, and is due: a program that only does buffered sends would
+            // never make any otherwise.
             self.polled();
             // SAFETY: the caller's promise.
             if unsafe { self.launch(args, &data) } {
@@ -113,8 +114,8 @@ impl<L: Level> Native<L> {
         self.engine.wait(request).map(drop)
     }
 
-    /// A blocking send to this rank itself: there is nobody else to receive meanwhile at level
-    /// `Single`, so a standard send is copied rather than waited for.
+    /// A blocking send to this rank itself. At level `Single` no other thread can receive
+    /// meanwhile, so a standard send is copied instead of waited for.
     ///
     /// # Safety
     /// As [`Device::send_contig_unchecked`].
@@ -132,7 +133,7 @@ impl<L: Level> Native<L> {
         }
         // SAFETY: the caller's promise; the message is copied at once.
         let request = unsafe { self.start_send(args, data)? };
-        // What has been refused is over, and says why.
+        // A refused send has completed, with its error.
         match self.engine.test(request)? {
             Some(_) => Ok(()),
             None => self.engine.free(request),
@@ -147,8 +148,8 @@ impl<L: Level> Native<L> {
         self.engine.wait(request)
     }
 
-    /// Completes requests whose operations are over. (Those that a failure has ended wait for the
-    /// next progress, which knows the reason.)
+    /// Completes requests whose operations are over. (Operations that a failure has ended wait for
+    /// the next progress, which knows the reason.)
     fn flush_ends(&self) {
         loop {
             let next = self.shared.lock().tags.next_over();
@@ -169,18 +170,18 @@ impl<L: Level> Native<L> {
 
     // ---- Probes --------------------------------------------------------------------------------
 
-    /// The earliest message that `from` matches, if one has arrived; with the number of its slot if
+    /// The earliest message that `from` matches, if one has arrived, with the number of its slot if
     /// it is taken.
     fn look(&self, from: &Pattern, take: bool) -> Option<(Arrival, u32)> {
         for _ in 0..ROOM {
             let (claim, begun, takings) = {
                 let Core { ofi, tags } = &mut *self.shared.lock();
-                // A message that an earlier receive is to get is not shown.
+                // Messages that an earlier receive is to get are not shown.
                 let claim = take && !tags.overflows();
                 (claim, tags.look(ofi, from, claim), tags.takings())
             };
             let Some(number) = begun else {
-                // That there is no room for a look says nothing of messages.
+                // No room for a look: this does not show that there is no message.
                 self.polled();
                 continue;
             };
@@ -191,7 +192,7 @@ impl<L: Level> Native<L> {
             let begun = {
                 let Core { ofi, tags } = &mut *self.shared.lock();
                 if tags.takings() != takings {
-                    continue; // It may be somebody else's by now, and another one the earliest.
+                    continue; // It may have been taken by now, so that another one is the earliest.
                 }
                 if tags.is_wanted(&arrival) {
                     return None;
@@ -209,8 +210,8 @@ impl<L: Level> Native<L> {
         None
     }
 
-    /// What a look shows. The provider answers at once; polls only fetch the answer, behind what
-    /// had happened before.
+    /// The result of a look. The provider answers at once; the polls only fetch the answer, after
+    /// the completions that came before it.
     fn answer(&self, number: u32) -> Option<Arrival> {
         loop {
             let seen = self.shared.lock().tags.seen(number);
@@ -222,7 +223,7 @@ impl<L: Level> Native<L> {
         }
     }
 
-    /// What a probe sees, or the failure because of which it never will.
+    /// What a probe sees, or the failure because of which it will never see anything.
     fn shown(&self, from: &Pattern) -> Result<Option<Status>> {
         self.check_live()?;
         self.shared.check_pattern(from)?;
@@ -242,7 +243,7 @@ impl<L: Level> Native<L> {
         self.check_source(from).map(|()| None)
     }
 
-    /// An error if a probe would wait for the dead.
+    /// Returns an error if a probe would wait for a dead rank.
     fn check_source(&self, from: &Pattern) -> Result<()> {
         let dead = self.shared.lock().tags.doom_of_probe(from);
         let Some(peer) = dead else {
@@ -329,7 +330,7 @@ impl<L: Level> Native<L> {
         )
     }
 
-    /// An error if a request is not one of another crate's kind.
+    /// Returns an error if a request is not of another crate's kind.
     fn check_upper(&self, request: Request) -> Result<()> {
         let mine = self.shared.lock().tags.knows(request);
         if !mine && !self.persistents.contains(request) {
@@ -362,8 +363,8 @@ macro_rules! engine {
     }};
 }
 
-// SAFETY: the engine keeps the contract, and what the provider matches is lent to nobody: it is
-// copied on both sides.
+// SAFETY: the engine keeps the contract. No buffer is lent to the provider for matched messages,
+// which are copied on both sides.
 unsafe impl<L: Level> Device for Native<L> {
     // ---- Tagged messages: the provider's --------------------------------------------------------
 
@@ -466,8 +467,8 @@ unsafe impl<L: Level> Device for Native<L> {
         unsafe { self.receive_taken(message, data) }
     }
 
-    /// Receives the message and drops it: providers that discard a long message tell its sender
-    /// nothing.
+    /// Receives the message and drops it: a provider that discards a long message does not tell the
+    /// sender.
     fn discard(&self, message: Handle) -> Result<()> {
         let len = self.shared.lock().tags.taken_len(message);
         let len = len.ok_or_else(|| self.not_taken(message))?;
@@ -506,7 +507,7 @@ unsafe impl<L: Level> Device for Native<L> {
         let Some(request) = self.persistents.under_way(request) else {
             return Ok(());
         };
-        // To the engine a tagged operation is one that cannot be cancelled.
+        // To the engine, a tagged operation cannot be cancelled.
         self.engine.cancel(request)?;
         self.shared.lock().grant(Wish::Cancel(request));
         self.flush_ends();

@@ -1,16 +1,16 @@
 //! Context, source and tag in the bits of a provider's tag; signature, representation and the
-//! sender's mark in the data that comes with a completion.
+//! sender's mark in the data word of the completion.
 
 use portolan_core::matching::{Envelope, Pattern};
 
-/// Contexts from here on are the device's own; they are the last that a tag can name.
+/// Context ids from here on are the device's own; they take the last ids that a tag can hold.
 const OWN: u32 = 0xffff_ff00;
 /// How many of those there are.
 const OWN_COUNT: u32 = 0x100;
 
-/// Bits of a tag of the ADI, if there is room for as many: all that are not negative in C.
+/// Bits of an ADI tag, if there is room for that many: all values that are not negative as a C int.
 const TAG: u32 = 31;
-/// Bits that a tag must have at least (TAG_UB of MPI is 32767 or more), and a context.
+/// Fewest bits of a tag (MPI's TAG_UB is at least 32767) and of a context id.
 const LEAST: u32 = 16;
 
 /// How the bits of a provider's tag are used. From the highest: context, source, tag.
@@ -22,9 +22,9 @@ pub(crate) struct Bits {
 }
 
 impl Bits {
-    /// The division for a job of `size` ranks, if the tags of the provider's `format`
-    /// (`mem_tag_format`) have room: the format has a bit set somewhere in each field that a
-    /// provider tells apart, so all bits below the highest may be used.
+    /// The division for a job of `size` ranks, if tags of the provider's `format`
+    /// (`mem_tag_format`) have room for it. The format has at least one bit set in each field that
+    /// a provider distinguishes, so all bits up to the highest one set may be used.
     pub(crate) fn new(format: u64, size: u32) -> Option<Self> {
         let all = u64::BITS - format.leading_zeros();
         let source = (u32::BITS - size.saturating_sub(1).leading_zeros()).max(1);
@@ -68,7 +68,7 @@ impl Bits {
             | u64::from(envelope.tag) & low(self.tag)
     }
 
-    /// The tag that a receive asks for, and the bits of it that do not matter.
+    /// The tag that a receive asks for, and the mask of its bits that do not matter.
     #[inline]
     pub(crate) fn pattern(self, from: &Pattern) -> (u64, u64) {
         let tag = self.pack(&Envelope {
@@ -86,7 +86,7 @@ impl Bits {
         (tag, ignore)
     }
 
-    /// What a message's tag says.
+    /// The envelope in a message's tag.
     #[inline]
     pub(crate) fn unpack(self, bits: u64) -> Envelope {
         let context = (bits >> (self.source + self.tag) & low(self.context)) as u32;
@@ -105,28 +105,28 @@ const fn low(count: u32) -> u64 {
     (1 << count) - 1
 }
 
-/// What goes with a message as the data of its completion.
+/// The contents of a message's data word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Label {
     /// Bits of the type signature.
     pub(crate) signature: u32,
     /// Code of the representation.
     pub(crate) rep: u8,
-    /// By what its sender knows it.
+    /// The mark by which its sender recognises it.
     pub(crate) mark: Mark,
 }
 
-/// By what a sender knows a message of its own.
+/// The mark by which a sender recognises a message of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
-    /// The lowest bits of its number among those that this rank has sent.
+    /// The lowest bits of its number among this rank's messages.
     Turn(u32),
-    /// The sender waits until it hears that the message was matched: the number of the operation.
+    /// The number of the operation: the sender waits to be told that the message was matched.
     Awaited(u32),
 }
 
 impl Mark {
-    /// Numbers are below this.
+    /// Numbers in marks are below this.
     pub(crate) const NUMBERS: u32 = 1 << 23;
 
     /// The mark of the message with this number.
@@ -135,7 +135,7 @@ impl Mark {
         Self::Turn(turn as u32 % Self::NUMBERS)
     }
 
-    /// The last of the messages up to number `last` whose number has these lowest bits.
+    /// The last message, up to number `last`, whose number has these lowest bits.
     pub(crate) fn latest(last: u64, low: u32) -> u64 {
         let behind = last.wrapping_sub(low.into()) % u64::from(Self::NUMBERS);
         last.wrapping_sub(behind)

@@ -1,31 +1,33 @@
-//! Memory of the device's own for what the provider matches: it never gets the program's.
+//! Memory of the device for what the provider matches: the provider is never given the program's.
 //!
-//! A provider cannot be told to let go of a message that has begun to move, and does not always say
-//! when it has: what libfabric's TCP provider sends to a rank that dies may never complete, nor a
-//! receive into which a message of that rank was arriving. The program's buffers could then not be
-//! given back. Memory of the device's own can wait for the provider for as long as the endpoint is
-//! open, whatever has become of the request.
+//! A provider cannot be made to release a message that has begun to move, and does not always
+//! report when it has. A message that libfabric's TCP provider sends to a rank that dies may never
+//! complete, nor may a receive into which a message of that rank was arriving. The program's
+//! buffers could then never be returned. The device's own memory can wait for the provider as long
+//! as the endpoint is open, whatever has become of the request.
 
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
-/// Shortest memory that is made.
+/// Length of the shortest buffer.
 const LEAST: usize = 256;
-/// Bytes of unused memory that are kept. What is longer than a quarter of it is not kept at all.
+/// Most bytes of unused memory that are kept. A buffer longer than a quarter of this is not kept at
+/// all.
 const KEPT: usize = 16 << 20;
-/// Lengths are powers of two; so many of them are kept.
+/// How many lengths there are of kept buffers: they are powers of two.
 const CLASSES: usize = (KEPT / 4 / LEAST).ilog2() as usize + 1;
 
 /// Memory for one message.
 #[derive(Debug)]
 pub(super) struct Buffer(NonNull<[MaybeUninit<u8>]>);
 
-// SAFETY: plain memory, which belongs to whoever has the buffer, or to the provider meanwhile.
+// SAFETY: plain memory, which belongs to the owner of the buffer, or meanwhile to the provider.
 unsafe impl Send for Buffer {}
 
 impl Buffer {
     fn new(len: usize) -> Self {
-        // A raw pointer from now on: the provider writes there while the buffer is moved about.
+        // A raw pointer from now on, because the provider writes there while the buffer is moved
+        // about.
         Self(NonNull::from(Box::leak(Box::new_uninit_slice(len))))
     }
 
@@ -41,28 +43,28 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: leaked by `new`, and of no use to anybody any more: whoever has given it to the
-        // provider keeps it until the provider has said that it is done, or the endpoint is closed.
+        // SAFETY: leaked by `new`, and not used any more: code that gives a buffer to the provider
+        // keeps it until the provider has finished with it, or the endpoint is closed.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
 
-/// Memory that is not in use, by length.
+/// Unused buffers, by length.
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
     free: [Vec<Buffer>; CLASSES],
-    /// Bytes of it.
+    /// Their total bytes.
     kept: usize,
 }
 
-/// Of which length memory for `len` bytes is, as an index; `None` if such memory is not kept.
+/// The length class of a buffer for `len` bytes; `None` if such buffers are not kept.
 fn class(len: usize) -> Option<usize> {
     let class = len.max(LEAST).next_power_of_two().ilog2() - LEAST.ilog2();
     Some(class as usize).filter(|&class| class < CLASSES)
 }
 
 impl Buffers {
-    /// Memory for `len` bytes, or a little more.
+    /// Takes a buffer for at least `len` bytes.
     pub(super) fn take(&mut self, len: usize) -> Buffer {
         let Some(class) = class(len) else {
             return Buffer::new(len);
@@ -76,7 +78,7 @@ impl Buffers {
         }
     }
 
-    /// Memory that the provider has no more use for.
+    /// Returns a buffer that the provider has finished with.
     pub(super) fn give_back(&mut self, buffer: Buffer) {
         let len = buffer.len();
         if self.kept + len <= KEPT
@@ -87,7 +89,7 @@ impl Buffers {
         }
     }
 
-    /// Bytes that are kept.
+    /// Total bytes of the unused buffers.
     pub(super) fn kept(&self) -> usize {
         self.kept
     }

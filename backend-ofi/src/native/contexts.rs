@@ -1,5 +1,5 @@
-//! Communicators, as far as deaths and acknowledgements need them: who is who in a context, and who
-//! of them has died.
+//! Communicators, as far as deaths and acknowledgements need them: the members of each context, and
+//! which of them have died.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +13,9 @@ struct Context {
     group: Group,
     /// How many context ids it has. All but the first are for collective operations.
     count: u32,
-    /// How many deaths wildcard receives in it have been told of.
+    /// How many deaths its wildcard receives have been told of.
     told: usize,
-    /// The communicator has gone; what is under way may still name its ranks.
+    /// The communicator has been freed, but operations under way may still name its ranks.
     freed: bool,
 }
 
@@ -23,7 +23,7 @@ struct Context {
 #[derive(Debug, Default)]
 pub(crate) struct Contexts {
     known: BTreeMap<u32, Context>,
-    /// In the order in which it was noticed.
+    /// The dead processes, in the order in which their deaths were noticed.
     dead: Vec<u32>,
 }
 
@@ -46,7 +46,7 @@ impl Contexts {
         self.known.insert(comm.context, context);
     }
 
-    /// A communicator goes. It is forgotten when its context ids are used again.
+    /// Notes that a communicator is freed. It is forgotten when its context ids are used again.
     pub(crate) fn free(&mut self, first: u32) {
         if let Some(known) = self.known.get_mut(&first) {
             known.freed = true;
@@ -58,7 +58,8 @@ impl Contexts {
         (context - first < known.count).then_some((first, known))
     }
 
-    /// The process of a local rank. Without a communicator from above, local ranks are world ranks.
+    /// The process of a local rank. Without a communicator from the crate above, local ranks are
+    /// world ranks.
     pub(crate) fn process(&self, context: u32, local: u32) -> Option<u32> {
         match self.of(context) {
             Some((_, known)) => known.group.process(local).map(ProcId::index),
@@ -98,20 +99,20 @@ impl Contexts {
         }
     }
 
-    /// The processes of a context that have not died. Without a communicator from above those are
-    /// all of the job, of `size`.
+    /// The processes of a context that have not died. Without a communicator from the crate above,
+    /// these are all living ones of the job's `size`.
     pub(crate) fn living(&self, context: u32, size: u32) -> impl Iterator<Item = u32> {
         let member = move |process: &u32| self.is_member(context, *process);
         (0..size).filter(move |process| member(process) && !self.is_dead(*process))
     }
 
-    /// A dead member of the communicator whose collective operations use a context.
+    /// A dead member of the communicator whose collective operations use this context.
     pub(crate) fn dead_in(&self, context: u32) -> Option<u32> {
         let dead = |&process: &u32| self.is_collective_of(context, process);
         self.dead.iter().copied().find(dead)
     }
 
-    /// The dead process because of which a receive has to fail, if there is one. Wildcards of a
+    /// The dead process that makes a receive fail, if there is one. Wildcard receives of a
     /// communicator are told of each death once.
     pub(crate) fn doom(&mut self, from: &Pattern) -> Option<u32> {
         if self.dead.is_empty() {
@@ -133,7 +134,7 @@ impl Contexts {
         Some(dead)
     }
 
-    /// Wildcards in a context have been told of all deaths so far.
+    /// Notes that wildcard receives in a context have been told of all deaths so far.
     pub(crate) fn tell(&mut self, context: u32) {
         let told = self.dead.len();
         if let Some((first, known)) = self.known.range_mut(..=context).next_back()

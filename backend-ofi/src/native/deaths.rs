@@ -1,34 +1,34 @@
-//! Deaths: what cannot end well any more ends.
+//! Deaths: ends the operations that can no longer succeed.
 //!
-//! The provider knows nothing of deaths. Receives are cancelled there; if a message was first, they
-//! end with it. What the provider does not let go of although its peer is dead is given up after a
-//! while; its memory, which is the device's own, stays the provider's until that says otherwise or
-//! is closed.
+//! The provider knows nothing of deaths. Receives are cancelled in the provider; if a message came
+//! first, they end with that. An operation that the provider does not release although its peer is
+//! dead is given up after a while. Its memory, which is the device's own, remains the provider's
+//! until that releases it or is closed.
 
 use super::slots::What;
 use super::tags::{End, Tags};
 use crate::ofi::Ofi;
 
-/// Polls for which the provider may hold on to what cannot end.
+/// Polls for which the provider may keep an operation that cannot end.
 pub(super) const PATIENCE: u32 = 2000;
 
-/// An operation that a death has ended, and that the provider still has.
+/// An operation that a death has ended and that the provider still has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Doomed {
     number: u32,
-    /// The operation that was in the slot then.
+    /// The serial number of the operation that was in the slot then.
     serial: u64,
     /// Polls until it is given up.
     left: u32,
 }
 
 impl Tags {
-    /// Deaths are believed that were not known here.
+    /// Handles deaths that have been adopted and were not known here.
     #[cold]
     pub(super) fn notice_deaths(&mut self, ofi: &mut Ofi) {
         self.failures_seen = ofi.adopted;
         let known = |rank| ofi.shared.deaths.reason(rank, ofi.adopted).is_some();
-        // Whom the others hold to be dead can talk to none of them.
+        // If the others hold this rank to be dead, it can communicate with none of them.
         let outcast = known(ofi.rank);
         let dead: Vec<u32> = (0..ofi.size)
             .filter(|&peer| peer != ofi.rank && (outcast || known(peer)))
@@ -51,8 +51,8 @@ impl Tags {
                     }
                 }
                 What::Receive(receive) if receive.doom.is_some() => {
-                    // It has met a message before it could be taken back. Who sends that may die as
-                    // well.
+                    // It matched a message before it could be taken back. The sender of that
+                    // message may die as well.
                     let from = receive.from;
                     let source = from.source;
                     let source = source.and_then(|it| self.contexts.process(from.context, it));
@@ -92,7 +92,7 @@ impl Tags {
         };
         let to = send.peer;
         if under_way {
-            // The provider may have an error for it, or finish it.
+            // The provider may report an error for it, or complete it.
             let serial = slot.serial;
             return self.doom(number, serial);
         }
@@ -105,7 +105,7 @@ impl Tags {
         self.finish(number, End::Failed(peer));
     }
 
-    /// A receive cannot end well: it is cancelled.
+    /// Cancels a receive that cannot succeed.
     pub(super) fn doom_receive(&mut self, ofi: &mut Ofi, number: u32, peer: u32) {
         let slot = self.slots.at(number);
         let What::Receive(receive) = &mut slot.what else {
@@ -119,13 +119,15 @@ impl Tags {
             let serial = slot.serial;
             self.doom(number, serial);
         } else if receive.claimed.is_some() {
-            return; // The provider has the message, and is to be asked for it: `claim` gives it time then.
+            // The provider has the message, and is asked for it later: `claim` then limits its
+            // time.
+            return;
         }
         self.retract(ofi, number, End::Failed(peer));
     }
 
-    /// The provider is given time for a receive that it had not taken back when another death had
-    /// doomed that.
+    /// Gives the provider time again for a receive that another death doomed before, and that it
+    /// has not taken back.
     fn doom_again(&mut self, number: u32) {
         let slot = self.slots.at(number);
         if slot.under_way {
@@ -134,7 +136,7 @@ impl Tags {
         }
     }
 
-    /// The provider has so long to let go of an operation.
+    /// Starts the time within which the provider has to release an operation.
     pub(super) fn doom(&mut self, number: u32, serial: u64) {
         let left = PATIENCE;
         self.doomed.push(Doomed {
@@ -144,7 +146,7 @@ impl Tags {
         });
     }
 
-    /// Gives up what the provider has held on to for too long.
+    /// Gives up operations that the provider has kept for too long.
     pub(super) fn give_up(&mut self, ofi: &mut Ofi) -> usize {
         let mut over = Vec::new();
         let slots = &mut self.slots;
@@ -173,10 +175,10 @@ impl Tags {
             What::Receive(receive) => {
                 let from = receive.from;
                 let Some(source) = from.source else {
-                    return self.inquire(ofi, number); // Nobody says whose message has begun to arrive.
+                    return self.inquire(ofi, number); // Whose message arrives is unknown.
                 };
                 let source = self.contexts.process(from.context, source);
-                // From the living the rest of a message still comes.
+                // A living sender still sends the rest of its message.
                 if let Some(peer) = source.filter(|&peer| self.contexts.is_dead(peer)) {
                     self.give_up_receive(ofi, number, peer);
                 }
@@ -185,7 +187,7 @@ impl Tags {
         }
     }
 
-    /// A receive has met a message of the dead.
+    /// Gives up a receive that has matched a message of a dead rank.
     pub(super) fn give_up_receive(&mut self, ofi: &Ofi, number: u32, peer: u32) {
         portolan_core::log!(WARN, rank = ofi.rank, peer, "gave up a message of the dead");
         self.posted -= 1;

@@ -1,8 +1,10 @@
-//! Receives from any source that a death has caught in the middle of a message: whose is it?
+//! Finds out whose message a receive from any source has matched, when a death catches it in the
+//! middle of that message.
 //!
-//! A receive that the provider does not take back has met a message, and nothing says which before
-//! all of it is there. The rest of a message of the dead may never come; that of the living does,
-//! and must not be lost. So the living are asked, one after the other:
+//! A receive that the provider does not take back has matched a message, and nothing tells which
+//! one before all of it has arrived. The rest of a dead rank's message may never come. The rest of
+//! a living rank's message does come, and must not be lost. So the living ranks are asked, one
+//! after the other:
 //!
 //! ```text
 //! this rank                                               one that lives
@@ -13,12 +15,12 @@
 //!  ◀──────────────────────────── clear, or not ────────   none, or not before that message: clear
 //! ```
 //!
-//! What the receive has met had been sent before the question. If it was a message of the one that
-//! is asked, and that is not under way there any more, then it has come before the answer, because
-//! messages keep their order, and the receive is over. If it is under way, then it was sent before
-//! any message that has met no receive: the receive would have met that one. So whoever is clear
-//! has sent something else. Who is not is asked again later: what it sends may have met another
-//! receive, and ends.
+//! The message that the receive has matched was sent before the question. Suppose it was a message
+//! of the rank that is asked. If it is not under way there any more, it has arrived before the
+//! answer, because messages keep their order, and the receive is over. If it is still under way, it
+//! was sent before every message that has matched no receive, because otherwise the receive would
+//! have matched that one. So a rank that answers "clear" did not send it. A rank that answers "not
+//! clear" is asked again later: its message may have matched another receive, and will end.
 
 use std::cmp::Reverse;
 use std::time::Instant;
@@ -40,22 +42,22 @@ pub(super) const ASKED: HandlerId = HandlerId(u32::MAX - 1);
 /// Handler of answers.
 pub(super) const ANSWERED: HandlerId = HandlerId(u32::MAX - 2);
 
-/// Messages that a question names at most, the longest ones; of the others it says nothing.
+/// Most messages that a question names: the longest ones. It does not mention the others.
 pub(super) const NAMED: usize = 64;
 
-/// What devices say to each other.
+/// A message between devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Note {
-    /// Who hears it, or who has said it.
+    /// The receiver of the message, or its sender.
     pub(crate) peer: u32,
     pub(crate) handler: HandlerId,
     pub(crate) args: [u64; 2],
-    /// With a question: messages of the one who hears it that a probe has taken out of matching.
+    /// With a question: messages of its receiver that a probe has taken out of matching.
     pub(crate) taken: Vec<Mark>,
 }
 
 impl Note {
-    /// What says no more than its two words.
+    /// A message that consists of its two words only.
     pub(super) fn plain(peer: u32, handler: HandlerId, args: [u64; 2]) -> Self {
         let taken = Vec::new();
         Self {
@@ -72,7 +74,7 @@ impl Note {
         marks.flat_map(|mark| mark.bits().to_le_bytes()).collect()
     }
 
-    /// What a peer's device has said.
+    /// Decodes a message of a peer's device.
     pub(super) fn heard(handler: HandlerId, message: &ActiveMessage<'_>) -> Self {
         let bytes = message.payload.to_vec();
         let (words, _) = bytes.as_chunks::<4>();
@@ -88,41 +90,42 @@ impl Note {
     }
 }
 
-/// A receive whose message is looked for among the living.
+/// A receive whose message is looked for among the living ranks.
 #[derive(Debug)]
 pub(super) struct Inquiry {
     number: u32,
-    /// The receive's slot, and which operation was in it.
+    /// The receive's slot, and the serial number of the operation in it.
     slot: u32,
     serial: u64,
     from: Pattern,
-    /// Who has died.
+    /// The rank that has died.
     dead: u32,
-    /// Those who are to be asked; the last one is.
+    /// The ranks still to be asked; the last one is being asked.
     open: Vec<u32>,
     stage: Stage,
-    /// Since when that one is known to have left.
+    /// When that rank was first seen to have left.
     left: Option<Instant>,
 }
 
-/// How far the last one of those who are to be asked is.
+/// The state of the inquiry with the last rank in `open`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Begin,
-    /// The look for a message of its.
+    /// A look for a message of that rank is under way.
     Looking(u32),
     Asked,
-    /// Polls until it is begun again, or until the receive is given up if everybody is clear.
+    /// Polls until that rank is asked again, or, if all ranks are clear, until the receive is given
+    /// up.
     Pause(u32),
 }
 
-/// Whether a message that a receive has met may be one of yours.
+/// The question whether a message that a receive has matched may come from the rank that is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Question {
-    /// The inquiry.
+    /// The number of the inquiry.
     number: u32,
     from: Pattern,
-    /// A message of yours that matches and has met no receive.
+    /// A message of that rank that matches and has not met a receive.
     unmet: Option<Mark>,
 }
 
@@ -155,12 +158,12 @@ impl Question {
 }
 
 impl Inquiry {
-    /// The one that is being asked has not sent it, or will not send the rest.
+    /// The rank that is being asked did not send the message, or will not send the rest.
     fn exclude(&mut self) {
         self.open.pop();
         self.left = None;
         self.stage = match self.open.is_empty() {
-            // The provider may still have to say that the message is whole.
+            // The provider may still have to report that the message is complete.
             true => Stage::Pause(PATIENCE),
             false => Stage::Begin,
         };
@@ -176,8 +179,8 @@ impl Inquiry {
 }
 
 impl Tags {
-    /// Finds out whose message a receive from any source has met, and gives it up if that was one
-    /// of the dead.
+    /// Starts to find out whose message a receive from any source has matched, to give the receive
+    /// up if the sender is dead.
     pub(super) fn inquire(&mut self, ofi: &Ofi, number: u32) {
         let slot = self.slots.at(number);
         let What::Receive(receive) = &slot.what else {
@@ -200,16 +203,16 @@ impl Tags {
         });
     }
 
-    /// Takes a step in each inquiry.
+    /// Advances each inquiry by a step.
     pub(super) fn pursue(&mut self, ofi: &mut Ofi) {
         let mut all = std::mem::take(&mut self.inquiries);
         all.retain_mut(|inquiry| self.pursue_one(ofi, inquiry));
         self.inquiries = all;
     }
 
-    /// `false` if the inquiry is over.
+    /// Advances an inquiry. `false` if it is over.
     fn pursue_one(&mut self, ofi: &mut Ofi, inquiry: &mut Inquiry) -> bool {
-        // A look has to be brought to its end, whatever has become of the receive.
+        // A look has to be completed, whatever has become of the receive.
         let seen = match inquiry.stage {
             Stage::Looking(look) => match self.seen(look) {
                 Seen::Later => return true,
@@ -229,7 +232,8 @@ impl Tags {
             return true;
         }
         if ofi.shared.roster.has_left(member) {
-            // Nobody answers; what it had handed over before may be on its way still.
+            // A rank that has left does not answer; what it handed over before may still be on its
+            // way.
             let since = *inquiry.left.get_or_insert_with(Instant::now);
             if since.elapsed() >= FAREWELL {
                 inquiry.exclude();
@@ -260,7 +264,7 @@ impl Tags {
         true
     }
 
-    /// Nobody alive has sent what the receive has met: it is given up, after a while.
+    /// No living rank has sent the message: gives the receive up, after a while.
     fn nobody_alive(&mut self, ofi: &Ofi, inquiry: &mut Inquiry) -> bool {
         if let Stage::Pause(left @ 1..) = inquiry.stage {
             inquiry.stage = Stage::Pause(left - 1);
@@ -287,8 +291,8 @@ impl Tags {
         });
     }
 
-    /// Messages of a rank that match and that probes have taken out of matching: no receive has met
-    /// them.
+    /// Matching messages of a rank that probes have taken out of matching, so that no receive can
+    /// have matched them.
     pub(super) fn taken_of(&self, member: u32, from: &Pattern) -> Vec<Mark> {
         let taken = self.slots.iter().filter_map(|slot| match &slot.what {
             What::Taken(arrival) => Some(arrival),
@@ -303,13 +307,14 @@ impl Tags {
                 && self.contexts.process(context, source) == Some(member)
         });
         let mut theirs: Vec<&Arrival> = theirs.collect();
-        // The longest first: what is short has left its sender, mostly, which does not look for it.
+        // The longest first: short ones have mostly left their sender, which does not search for
+        // them.
         theirs.sort_by_key(|arrival| Reverse(arrival.len));
         let named = theirs.iter().take(NAMED);
         named.map(|arrival| arrival.label.mark).collect()
     }
 
-    /// Does what another rank's device says.
+    /// Handles a message of another rank's device.
     pub(crate) fn hear(&mut self, note: &Note) {
         match note.handler {
             MATCHED => self.acknowledged(note.peer, note.args[0] as u32),
@@ -318,7 +323,7 @@ impl Tags {
         }
     }
 
-    /// A peer asks whether what it is receiving may have been sent from here.
+    /// A peer asks whether the message that it is receiving may have been sent from here.
     fn asked(&mut self, note: &Note) {
         let question = Question::of(note.args);
         let clear = self.is_clear(note.peer, &question, &note.taken);
@@ -338,8 +343,8 @@ impl Tags {
         }
     }
 
-    /// Whether no message to a rank is under way that matches and that was sent before the one that
-    /// has met no receive there; those `taken` out of matching there do not count.
+    /// Whether no matching message to a rank is under way that was sent before the one that has met
+    /// no receive there. Messages `taken` out of matching there do not count.
     fn is_clear(&self, to: u32, question: &Question, taken: &[Mark]) -> bool {
         let fitting = |slot: &Slot| match &slot.what {
             What::Send(send) if slot.under_way && send.peer == to => {
@@ -349,14 +354,15 @@ impl Tags {
             _ => None,
         };
         let sends: Vec<(u64, Mark)> = self.slots.iter().filter_map(fitting).collect();
-        // Of two with one mark, 8 million messages apart, nobody knows which has been taken.
+        // If two messages have one mark (they are 8 million messages apart), nothing tells which
+        // one was taken.
         let alike = |mark: Mark| sends.iter().filter(|send| send.1 == mark).count();
         let counts = |send: &&(u64, Mark)| !taken.contains(&send.1) || alike(send.1) > 1;
         let Some(first) = sends.iter().filter(counts).map(|send| send.0).min() else {
             return true;
         };
         let unmet = match question.unmet {
-            // At the latest: as if it were the last of those with these bits.
+            // The latest possible one: the last message whose number has these bits.
             Some(Mark::Turn(low)) => Some(Mark::latest(self.turn, low)),
             Some(Mark::Awaited(number)) => self.awaited(to, number).map(|send| send.turn),
             None => None,
@@ -364,7 +370,7 @@ impl Tags {
         unmet.is_some_and(|unmet| unmet <= first)
     }
 
-    /// The synchronous send of a number to a peer, if it is still to be matched.
+    /// The synchronous send with this number to a peer, if it has not been matched yet.
     fn awaited(&self, peer: u32, number: u32) -> Option<&Outgoing> {
         let slot = self.slots.iter().nth(number as usize)?;
         match &slot.what {

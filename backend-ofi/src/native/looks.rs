@@ -1,5 +1,5 @@
-//! Looking at what has arrived and matched nothing: for probes, and for receives that the provider
-//! has no room for.
+//! Looks at messages that have arrived and matched nothing: for probes, and for receives that the
+//! provider has no room for.
 
 use libfabric_sys::{FI_ADDR_UNSPEC, FI_CLAIM, FI_PEEK, fi_msg_tagged, fi_trecvmsg};
 use portolan_core::device::Message as Handle;
@@ -13,27 +13,27 @@ use super::slots::{Arrival, Look, What};
 use super::tags::{End, NO_ROOM, Tags};
 use crate::ofi::Ofi;
 
-/// What a look has shown.
+/// The result of a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
     /// The provider has not answered yet.
     Later,
     /// There is no such message.
     Nothing,
-    /// There is this one.
+    /// There is this message.
     Message(Arrival),
 }
 
-/// The search for messages for the receives that the provider has no room for. One of them gets a
-/// message if none that was posted before it matches the message, whenever the message came: those
-/// that the provider has did not match it when it arrived.
+/// The search for messages for receives that the provider has no room for. Such a receive gets a
+/// message if no earlier queued receive matches that, whenever the message came: the receives that
+/// the provider has did not match it when it arrived.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
-    /// The look under way, the receive that it is for, and whether it takes the message.
+    /// The look under way, the receive it is for, and whether it takes the message.
     look: Option<(u32, u32, bool)>,
-    /// How many messages had been taken, or may have been, when it began.
+    /// The value of `takings` when the look began.
     takings: u64,
-    /// Receives from this turn on are looked at next.
+    /// The search continues with the receives from this turn on.
     turn: u64,
 }
 
@@ -45,9 +45,9 @@ impl Scan {
 }
 
 impl Tags {
-    /// Starts a look for the earliest message that `from` matches. With `claim` it is taken out of
-    /// matching. Returns the number by which [`seen`](Self::seen) knows it; `None` if there is no
-    /// room for it now.
+    /// Starts a look for the earliest message that `from` matches. With `claim`, the message is
+    /// taken out of matching. Returns the number for [`seen`](Self::seen); `None` if there is no
+    /// room for a look now.
     pub(crate) fn look(&mut self, ofi: &mut Ofi, from: &Pattern, claim: bool) -> Option<u32> {
         let look = Look {
             claim,
@@ -66,7 +66,7 @@ impl Tags {
             data: 0,
         };
         let flags = if claim { FI_PEEK | FI_CLAIM } else { FI_PEEK };
-        // SAFETY: an open endpoint; no memory but the context's, which stays where it is.
+        // SAFETY: an open endpoint; no memory is used except the context, which stays where it is.
         match unsafe { fi_trecvmsg(ofi.link.ep.get(), &raw const msg, flags) } {
             0 => {
                 self.slots.at(number).under_way = true;
@@ -81,7 +81,7 @@ impl Tags {
         Some(number)
     }
 
-    /// The provider has answered a look.
+    /// Handles the provider's answer to a look.
     pub(super) fn looked(&mut self, ofi: &mut Ofi, matched: &Matched) {
         let arrival = (matched.error == 0).then(|| Arrival {
             envelope: self.bits.unpack(matched.tag),
@@ -100,8 +100,8 @@ impl Tags {
         }
     }
 
-    /// What a look has shown. With an answer the look is over; a message that was taken stays in
-    /// the look's slot.
+    /// Returns the result of a look. Once there is an answer, the look is over; a message that was
+    /// taken stays in the look's slot.
     pub(crate) fn seen(&mut self, number: u32) -> Seen {
         let slot = self.slots.at(number);
         let What::Look(look) = &slot.what else {
@@ -117,12 +117,12 @@ impl Tags {
         answer.map_or(Seen::Nothing, Seen::Message)
     }
 
-    /// Whether a receive that waits for room is to get a message.
+    /// Whether a receive that waits for room is to get this message.
     pub(crate) fn is_wanted(&mut self, arrival: &Arrival) -> bool {
         self.first_wanting(arrival).is_some()
     }
 
-    /// The first receive that waits for room and matches.
+    /// The first receive that waits for room and matches this message.
     fn first_wanting(&mut self, arrival: &Arrival) -> Option<u32> {
         let slots = &mut self.slots;
         self.unposted.values().copied().find(|&number| {
@@ -136,7 +136,7 @@ impl Tags {
         !self.unposted.is_empty()
     }
 
-    /// A handle on a message that a look with this number has taken.
+    /// Makes a handle for the message that a look with this number has taken.
     pub(crate) fn keep(&mut self, number: u32) -> Handle {
         self.last_handle += 1;
         self.handles.insert(self.last_handle, number);
@@ -162,7 +162,7 @@ impl Tags {
         true
     }
 
-    /// Bytes of a message that was taken; `None` if the handle is stale.
+    /// Length of a message that was taken; `None` if the handle is stale.
     pub(crate) fn taken_len(&mut self, message: Handle) -> Option<usize> {
         let number = *self.handles.get(&message.to_bits())?;
         match &self.slots.at(number).what {
@@ -171,7 +171,7 @@ impl Tags {
         }
     }
 
-    /// Looks for messages for the receives that wait for room: one step.
+    /// Takes one step in the search for messages for the receives that wait for room.
     pub(super) fn scan_unposted(&mut self, ofi: &mut Ofi) -> usize {
         if let Some((number, receive, claim)) = self.scan.look {
             match self.seen(number) {
@@ -182,8 +182,8 @@ impl Tags {
                     return 1;
                 }
                 Seen::Nothing => {}
-                // It may be that of a receive by now which was posted meanwhile, and another one
-                // this one's.
+                // By now, a receive posted meanwhile may have got that message, so that another one
+                // is this receive's.
                 Seen::Message(_) if !claim && self.scan.takings != self.takings => {}
                 Seen::Message(_) if claim => {
                     self.scan.look = None;
@@ -211,7 +211,7 @@ impl Tags {
         1
     }
 
-    /// Somebody else has taken the message that was meant for a receive of the queue.
+    /// The message meant for a queued receive was taken otherwise.
     fn not_taken(&mut self, receive: u32) {
         let end = match &self.slots.at(receive).what {
             What::Receive(incoming) if incoming.cancelled => match incoming.doom {
@@ -226,7 +226,8 @@ impl Tags {
         self.finish(receive, end);
     }
 
-    /// There is a message that a receive of the queue wants: takes it if no earlier one does.
+    /// There is a message that a queued receive matches: takes it, unless an earlier receive
+    /// matches it too.
     fn take_for_first(&mut self, ofi: &mut Ofi, arrival: &Arrival, receive: u32) -> usize {
         if let Some(first) = self.first_wanting(arrival) {
             if first == receive {
@@ -239,16 +240,17 @@ impl Tags {
         1
     }
 
-    /// Gives a message that was taken to a receive of the queue.
+    /// Gives a message that was taken to a queued receive.
     fn hand_on(&mut self, ofi: &mut Ofi, taken: u32, receive: u32) {
-        // It is still there: nothing is posted or cancelled while a message is being taken for it.
+        // The receive is still there: while a message is being taken for it, it is neither posted
+        // nor cancelled.
         let request = self.slots.at(receive).request;
         if let What::Receive(incoming) = self.slots.remove(receive) {
             self.unposted.remove(&incoming.turn);
             if let Some(bytes) = incoming.bytes {
                 self.buffers.give_back(bytes);
             }
-            // SAFETY: whoever started the receive has promised the buffer.
+            // SAFETY: the caller that started the receive has promised the buffer.
             unsafe { self.receive_claimed(ofi, taken, request, incoming.data) };
         }
     }

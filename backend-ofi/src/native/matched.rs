@@ -1,4 +1,4 @@
-//! What the provider says of an operation that it matches.
+//! The provider's report on an operation that it matches.
 
 use libfabric_sys::{fi_cq_err_entry, fi_cq_tagged_entry};
 
@@ -7,13 +7,13 @@ use libfabric_sys::{fi_cq_err_entry, fi_cq_tagged_entry};
 pub(crate) struct Matched {
     /// Which operation.
     pub(crate) index: u32,
-    /// What went wrong, as a number of libfabric's; 0 if nothing did.
+    /// libfabric's error number; 0 if nothing went wrong.
     pub(crate) error: i32,
     /// The message's tag.
     pub(crate) tag: u64,
-    /// What the sender gave with the message.
+    /// The data word that the sender gave with the message.
     pub(crate) data: u64,
-    /// Bytes of the message; where it was too long for the buffer, those that were lost are in
+    /// Bytes of the message. If it was too long for the buffer, the bytes that were lost are in
     /// `lost`.
     pub(crate) len: usize,
     /// Bytes that did not fit.

@@ -1,24 +1,24 @@
 //! Matching by the provider: a device whose tagged messages libfabric's provider matches with
 //! receives.
 //!
-//! Context, source and tag of a message are packed into the provider's tag; its type signature and
-//! its representation travel as the data of its completion. Small messages are injected, the others
-//! sent by whatever protocol the provider has; probes look into the provider's queue of messages
-//! that have matched nothing. Everything else that the device interface asks for (active messages,
-//! one-sided operations, hooks, requests of other crates) is the core engine's, over the same
-//! endpoint. Both complete requests in the engine's one table, so that they can be waited for
-//! together; a tagged operation is a request "of another kind" there. `docs/ofi.md` says when this
-//! is used, and `docs/adr/0015-providers-match-in-a-device-of-their-own.md` why it is not offload
-//! under the engine.
+//! The context, source and tag of a message are packed into the provider's tag; its type signature
+//! and representation travel as the data word of its completion. Small messages are injected; the
+//! others are sent by whatever protocol the provider has. Probes look into the provider's queue of
+//! messages that have matched nothing. Everything else that the device interface offers (active
+//! messages, one-sided operations, hooks, requests of other crates) is the core engine's, over the
+//! same endpoint. Both complete requests in the engine's one table, so that they can be waited for
+//! together; there, a tagged operation is a request "of another kind". `docs/ofi.md` says when this
+//! device is used, and `docs/adr/0015-providers-match-in-a-device-of-their-own.md` why it is not an
+//! offload under the engine.
 //!
-//! The provider is lent no memory of the program's:
+//! The provider is lent none of the program's memory:
 //! `docs/adr/0017-providers-that-match-are-lent-nothing.md`.
 //!
 //! The tags are in `bits.rs`, the operations under way in `slots.rs` and `tags.rs`, their memory in
-//! `buffers.rs`, sending in `sends.rs`, receiving in `receives.rs`, looking in `looks.rs`, deaths
+//! `buffers.rs`, sending in `sends.rs`, receiving in `receives.rs`, probing in `looks.rs`, deaths
 //! in `deaths.rs` with `inquiries.rs` and `contexts.rs`, the engine's transport and the completions
-//! in `packets.rs`, what handlers and hooks are given in `port.rs`, what the provider has to be
-//! able to do in `able.rs`, and the interface itself in `adi.rs`.
+//! in `packets.rs`, the port for handlers and hooks in `port.rs`, the checks of what a provider can
+//! do in `able.rs`, and the interface itself in `adi.rs`.
 
 mod able;
 mod adi;
@@ -87,12 +87,12 @@ use tags::Tags;
 /// # Ok::<(), portolan_core::config::SettingError>(())
 /// ```
 pub struct Native<L: Level> {
-    /// Boxed: a device is moved around.
+    /// Boxed, because a device is moved around.
     engine: Box<Engine<Packets, L>>,
     shared: Arc<Shared>,
     attributes: Attributes,
     persistents: Persistents,
-    /// Small messages that were sent since the last poll.
+    /// Small messages sent since the last poll.
     unpolled: std::sync::atomic::AtomicU32,
     ended: AtomicBool,
 }
@@ -102,7 +102,7 @@ struct Tagged;
 
 impl Upper for Tagged {}
 
-/// Receives that are kept free for messages that probes have taken.
+/// Receives kept in reserve for messages that probes have taken.
 const SPARE: usize = 16;
 
 impl<L: Level> Native<L> {
@@ -157,17 +157,17 @@ impl<L: Level> Native<L> {
         })
     }
 
-    /// Facts about the provider and the way of waiting, for people.
+    /// Facts about the provider and the way of waiting, for users.
     pub fn facts(&self) -> Vec<(String, String)> {
         self.engine.facts()
     }
 
-    /// Says what ends the job when this rank aborts.
+    /// Sets the hook that ends the job when this rank aborts.
     pub fn on_abort(&self, hook: AbortHook) {
         self.engine.on_abort(hook);
     }
 
-    /// Says who hears of waits that last too long.
+    /// Sets the hook that is told of waits that last too long.
     pub fn on_stuck(&self, hook: StuckHook) {
         self.engine.on_stuck(hook);
     }

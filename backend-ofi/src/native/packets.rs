@@ -1,5 +1,5 @@
-//! The transport below the device's engine: the same endpoint, whose poll tells of tagged
-//! operations, too.
+//! The transport below the device's engine: the same endpoint, whose polls also bring completions
+//! of tagged operations.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,31 +19,32 @@ use super::inquiries::Note;
 use super::tags::{End, Tags};
 use crate::ofi::{FAREWELL, FAREWELL_FROM_THE_DEAD, Nobody, Ofi};
 
-/// Handler of the messages that say that a synchronous send was matched: the last id that there is,
-/// which is in nobody's range.
+/// Handler of the messages which say that a synchronous send was matched: the last id of all,
+/// outside every crate's range.
 pub(super) const MATCHED: HandlerId = HandlerId(u32::MAX);
 
-/// What a handler wants that runs while the endpoint is being polled.
+/// What a handler that runs while the endpoint is being polled wants to be done.
 pub(super) enum Wish {
     Send(Request, SendArgs, Data),
     Receive(Request, Pattern, Data),
     Cancel(Request),
-    /// A peer's device says this.
+    /// A message from a peer's device.
     Hear(Note),
 }
 
-/// The endpoint, and what is matched on it. Dropped in the order of the fields: what the provider
-/// may still use goes after the endpoint.
+/// The endpoint, and the operations matched on it. The fields are dropped in order: memory that the
+/// provider may still use goes after the endpoint.
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) ofi: Ofi,
     pub(super) tags: Tags,
 }
 
-/// What the device and its engine share. Whoever wants both locks takes the engine's first.
+/// What the device and its engine share. A thread that needs both locks takes the engine's first.
 pub(super) struct Shared {
     core: Mutex<Core>,
-    /// The endpoint is being polled: the core is locked by the thread that has the engine's lock.
+    /// The endpoint is being polled, by a thread that holds the engine's lock and has locked the
+    /// core.
     polling: AtomicBool,
     wishes: Mutex<Vec<Wish>>,
     bits: Bits,
@@ -61,14 +62,14 @@ impl Shared {
         })
     }
 
-    /// The endpoint. Not for handlers and hooks, which [`ask`](Self::ask).
+    /// Locks the endpoint. Handlers and hooks must not: they [`ask`](Self::ask).
     pub(super) fn lock(&self) -> MutexGuard<'_, Core> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does what a handler or a hook wants: now, or right after the poll inside of which it runs.
+    /// Does what a handler or a hook wants: at once, or right after the poll within which it runs.
     pub(super) fn ask(&self, wish: Wish) {
-        // Relaxed: written by whoever has the engine's lock, which is the caller.
+        // Relaxed: only a thread that holds the engine's lock, as the caller does, writes it.
         if self.polling.load(Ordering::Relaxed) {
             let mut wishes = self.wishes.lock().unwrap_or_else(PoisonError::into_inner);
             wishes.push(wish);
@@ -77,7 +78,7 @@ impl Shared {
         }
     }
 
-    /// An error if there is no tag for a message of this envelope.
+    /// Returns an error if a message with this envelope cannot be given a tag.
     pub(super) fn check_send(&self, args: &SendArgs) -> Result<()> {
         if self.bits.hold(&args.envelope) {
             return Ok(());
@@ -85,7 +86,7 @@ impl Shared {
         Err(self.no_tag(&args.envelope))
     }
 
-    /// An error if there is no tag for what a receive or a probe asks for.
+    /// Returns an error if no tag can express what a receive or a probe asks for.
     pub(super) fn check_pattern(&self, from: &Pattern) -> Result<()> {
         let envelope = Envelope {
             context: from.context,
@@ -143,7 +144,7 @@ impl Shared {
 }
 
 impl Core {
-    /// Takes over what the provider has said in the last poll. Returns how much that was.
+    /// Takes over the completions of the last poll. Returns how many there were.
     pub(super) fn collect(&mut self) -> usize {
         let Self { ofi, tags } = self;
         if ofi.tagged.is_empty() {
@@ -155,7 +156,7 @@ impl Core {
             tags.completed(ofi, matched);
         }
         if tags.received_count() != received {
-            // What the dead have sent may be followed by more of it.
+            // More messages from the dead may follow.
             ofi.silence.0 = 0;
         }
         let count = news.len();
@@ -167,7 +168,7 @@ impl Core {
     pub(super) fn grant(&mut self, wish: Wish) {
         let Self { ofi, tags } = self;
         match wish {
-            // SAFETY: whoever called the port has promised the buffer.
+            // SAFETY: the caller of the port has promised the buffer.
             Wish::Send(request, args, data) => unsafe {
                 tags.start_send(ofi, request, &args, data);
             },
@@ -182,8 +183,8 @@ impl Core {
 }
 
 impl Drop for Core {
-    /// Lets messages leave and takes back receives. Whatever the provider does not let go of then
-    /// ends with the endpoint, and so does its memory.
+    /// Lets messages leave and takes receives back. Operations that the provider has not released
+    /// by then end with the endpoint, and so does their memory.
     fn drop(&mut self) {
         let start = Instant::now();
         let Self { ofi, tags } = self;
@@ -192,7 +193,7 @@ impl Drop for Core {
             unsafe { fi_cancel(ofi.link.ep.get(), context) };
         }
         while self.tags.is_under_way() && start.elapsed() < FAREWELL {
-            // What was for the dead stays under way.
+            // Messages to dead ranks stay under way.
             if self.ofi.shared.deaths.count() != 0 && start.elapsed() > FAREWELL_FROM_THE_DEAD {
                 break;
             }
@@ -213,17 +214,18 @@ impl Drop for Core {
     }
 }
 
-/// Packets of the engine, over the endpoint.
+/// The engine's packets, over the endpoint.
 pub(super) struct Packets(pub(super) Arc<Shared>);
 
-// SAFETY: that of the transport behind it, which does all that touches memory.
+// SAFETY: as for the transport behind it, which does everything that touches memory.
 unsafe impl Transport for Packets {
     fn name(&self) -> &'static str {
         self.0.lock().ofi.name()
     }
 
-    /// Without remote operations: that a region is gone the engine tells in packets, and whoever
-    /// has heard of it by a tagged message, which is not ordered with those, would still reach it.
+    /// Without remote operations: the engine announces in packets that a region is gone. Tagged
+    /// messages are not ordered with packets, so a rank that learned of the end by a tagged message
+    /// could still reach the region.
     fn caps(&self) -> TransportCaps {
         let caps = self.0.lock().ofi.caps();
         caps.difference(TransportCaps::REMOTE | TransportCaps::ATOMICS)
@@ -359,7 +361,7 @@ unsafe impl Transport for Packets {
     }
 }
 
-/// Completes the requests of tagged operations that are over, inside of the engine's progress.
+/// Completes the requests of tagged operations that are over, within the engine's progress.
 pub(super) fn completions(shared: Arc<Shared>) -> Hook {
     Box::new(move |port| {
         if finish(&shared, port) {
@@ -370,15 +372,16 @@ pub(super) fn completions(shared: Arc<Shared>) -> Hook {
     })
 }
 
-/// Completes the requests of tagged operations that are over, and tells senders who wait to hear of
-/// it; whether there were any.
+/// Completes the requests of tagged operations that are over, and tells senders that wait for it
+/// that their messages were matched. Returns whether there were any.
 pub(super) fn finish(shared: &Shared, port: &mut dyn Port) -> bool {
     let mut done = false;
     if shared.polling.load(Ordering::Relaxed) {
-        return done; // Inside of a handler: the hook runs right after the poll.
+        return done; // Within a handler: the hook runs right after the poll.
     }
     loop {
-        // The lock is free while requests complete: what is attached to them runs.
+        // The lock is released while requests complete, because this runs the completions attached
+        // to them.
         let (end, note) = {
             let mut core = shared.lock();
             (core.tags.next_end(), core.tags.next_note())
@@ -386,7 +389,7 @@ pub(super) fn finish(shared: &Shared, port: &mut dyn Port) -> bool {
         if let Some(note) = &note {
             let (peer, payload) = (ProcId::new(note.peer), note.payload());
             let outcome = port.send(peer, note.handler, note.args, &payload);
-            // Whoever has died does not wait any more.
+            // A peer that has died does not wait any more.
             drop(outcome);
         }
         let outcome = match end {

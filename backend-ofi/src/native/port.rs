@@ -1,5 +1,5 @@
-//! What handlers and hooks are given: tagged messages go to the provider, as those of the device
-//! do, the rest to the engine that runs them.
+//! The port of handlers and hooks: it passes tagged messages to the provider, as the device does,
+//! and everything else to the engine that runs the handlers.
 
 use std::sync::Arc;
 
@@ -74,7 +74,7 @@ impl Port for Tags<'_> {
     }
 
     fn cancel(&mut self, request: Request) -> Result<()> {
-        // To the engine a tagged operation is one that cannot be cancelled.
+        // To the engine, a tagged operation cannot be cancelled.
         self.engine.cancel(request)?;
         self.shared.ask(Wish::Cancel(request));
         finish(self.shared, self.engine);

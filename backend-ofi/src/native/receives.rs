@@ -1,4 +1,4 @@
-//! Receiving what the provider matches.
+//! Receives messages that the provider matches.
 
 use libfabric_sys::{
     FI_ADDR_UNSPEC, FI_CLAIM, FI_ECANCELED, FI_ETRUNC, fi_cancel, fi_msg_tagged, fi_trecvmsg,
@@ -17,8 +17,8 @@ use super::slots::{Arrival, Incoming, What};
 use super::tags::{End, NO_ROOM, Tags};
 use crate::ofi::Ofi;
 
-/// Bytes that a message may be longer than a buffer without the provider's noticing: more than any
-/// sends in one packet.
+/// How many bytes a message may exceed its buffer by without the provider noticing: more than any
+/// provider sends in one packet.
 pub(super) const SINK: usize = 64 << 10;
 
 impl Incoming {
@@ -35,8 +35,8 @@ impl Incoming {
         }
     }
 
-    /// Brings a message that has arrived to where the program wants it; says how that went. As much
-    /// of it as there was room for is in its memory.
+    /// Copies a message that has arrived to where the program wants it, as far as it fits, and
+    /// returns the outcome. As much of it as there was room for is in the device's memory.
     fn deliver(&mut self, arrival: &Arrival, checked: bool) -> Status {
         let (room, sent) = (self.data.len(), arrival.len);
         let (source, tag) = (arrival.envelope.source, arrival.envelope.tag);
@@ -54,8 +54,8 @@ impl Incoming {
         };
         let len = sent.min(room);
         if let Some(bytes) = self.bytes.as_ref().filter(|_| len > 0) {
-            // SAFETY: the buffer is the device's until the receive is over; `len` bytes, at most as
-            // many as there is room for, have arrived in memory that lies apart from it.
+            // SAFETY: the buffer is the device's until the receive is over. `len` bytes, no more
+            // than there is room for, have arrived in memory that does not overlap it.
             unsafe { self.data.write(0, bytes.start(), len, rep) };
         }
         status.rep = self.data.delivers(rep);
@@ -88,7 +88,8 @@ impl Tags {
             self.counts.waited += 1;
             self.unposted.insert(turn, number);
         }
-        // What the dead have sent is received; for what they have not, nobody has to wait.
+        // Messages that the dead have sent are received; nothing waits for those that they have not
+        // sent.
         if let Some(dead) = self.contexts.doom(from) {
             self.doom_receive(ofi, number, dead);
         }
@@ -115,8 +116,9 @@ impl Tags {
             .bytes
             .as_ref()
             .map_or(std::ptr::null_mut(), Buffer::start);
-        // What is too long for the buffer ends in a place of its own: a provider may give a
-        // connection up on which more comes than there is room for (the TCP provider of 1.17 does).
+        // The rest of a message that is too long for the buffer ends in a place of its own: a
+        // provider may give up a connection on which more arrives than there is room for (the TCP
+        // provider of 1.17 does).
         let iov = [
             libc::iovec {
                 iov_base: place.cast(),
@@ -139,9 +141,9 @@ impl Tags {
             context,
             data: 0,
         };
-        // SAFETY: an open endpoint; memory and a context that stay where they are until the
-        // completion, or until the endpoint is closed: the slot's, and the sink. With `FI_CLAIM`
-        // the context is that of the look that took the message.
+        // SAFETY: an open endpoint; the slot's memory and context, and the sink, stay where they
+        // are until the completion, or until the endpoint is closed. With `FI_CLAIM` the context is
+        // that of the look that took the message.
         match unsafe { fi_trecvmsg(ofi.link.ep.get(), &raw const msg, flags) } {
             0 => {
                 slot.under_way = true;
@@ -154,7 +156,7 @@ impl Tags {
         true
     }
 
-    /// Posts what the provider had no room for, in order.
+    /// Posts receives that the provider had no room for, in order.
     pub(super) fn post_waiting(&mut self, ofi: &mut Ofi) -> usize {
         let mut done = 0;
         while let Some((&turn, &number)) = self.unposted.first_key_value() {
@@ -196,7 +198,7 @@ impl Tags {
         }
     }
 
-    /// Asks the provider for a message that was taken; `false` if it has no room. The dead may
+    /// Asks the provider for a message that was taken; `false` if it has no room. A dead sender may
     /// never send the rest.
     fn claim(&mut self, ofi: &mut Ofi, number: u32) -> bool {
         if !self.hand_over(ofi, number, FI_CLAIM) {
@@ -216,7 +218,7 @@ impl Tags {
         true
     }
 
-    /// Tries again what the provider had no room for.
+    /// Retries the receives of taken messages that the provider had no room for.
     pub(super) fn claim_waiting(&mut self, ofi: &mut Ofi) -> usize {
         let mut done = 0;
         while let Some(&number) = self.unclaimed.front() {
@@ -229,7 +231,7 @@ impl Tags {
         done
     }
 
-    /// A receive has ended.
+    /// Handles the end of a receive.
     pub(super) fn received(&mut self, ofi: &mut Ofi, matched: &Matched) {
         self.posted -= 1;
         let (bits, checked) = (self.bits, self.checked);
@@ -255,7 +257,7 @@ impl Tags {
         self.acknowledge(ofi, &arrival);
     }
 
-    /// A message shows that its sender can be heard.
+    /// Notes that a message has arrived from its sender.
     #[inline]
     pub(super) fn heard(&self, ofi: &mut Ofi, arrival: &Arrival) {
         let (context, source) = (arrival.envelope.context, arrival.envelope.source);
@@ -265,7 +267,7 @@ impl Tags {
         }
     }
 
-    /// The sender of a message may wait to hear that it was matched.
+    /// Tells the sender of a message that it was matched, if it waits for that.
     pub(super) fn acknowledge(&mut self, ofi: &Ofi, arrival: &Arrival) {
         let (context, source) = (arrival.envelope.context, arrival.envelope.source);
         if let Mark::Awaited(number) = arrival.label.mark
@@ -280,7 +282,7 @@ impl Tags {
         }
     }
 
-    /// A receive has ended without a message.
+    /// Handles a receive that has ended without a message.
     #[cold]
     fn not_received(&mut self, ofi: &mut Ofi, matched: &Matched) {
         let What::Receive(receive) = &mut self.slots.at(matched.index).what else {
@@ -303,7 +305,7 @@ impl Tags {
                 match peer.filter(|&peer| peer < ofi.size && peer != ofi.rank) {
                     Some(peer) if self.contexts.is_dead(peer) => End::Failed(peer),
                     Some(peer) => {
-                        // Its end is believed later, and ends this.
+                        // The peer's death is adopted later, and ends this receive.
                         receive.broken = true;
                         return ofi.shared.deaths.declare(peer, &why);
                     }
@@ -323,8 +325,8 @@ impl Tags {
         self.finish(matched.index, end);
     }
 
-    /// Cancels the operation of a request, if it is a receive. A send goes on: its message may have
-    /// been matched.
+    /// Cancels the operation of a request if it is a receive. A send continues, because its message
+    /// may have been matched.
     pub(crate) fn cancel(&mut self, ofi: &mut Ofi, request: Request) {
         let Some(&number) = self.numbers.get(&request.to_bits()) else {
             return;
@@ -335,13 +337,13 @@ impl Tags {
         }
     }
 
-    /// Takes a receive back: at once with this end if the provider does not have it, else the
-    /// provider says whether a message was first.
+    /// Takes a receive back. If the provider does not have it, it ends at once, with this end;
+    /// otherwise the provider decides whether a message came first.
     pub(super) fn retract(&mut self, ofi: &mut Ofi, number: u32, end: End) {
         if self.slots.at(number).under_way {
             let context = self.slots.context(number);
-            // SAFETY: an open endpoint; the context is of an operation under way. That it is none
-            // any more is not an error.
+            // SAFETY: an open endpoint; the context is of an operation under way. It is not an
+            // error if the operation has just ended.
             unsafe { fi_cancel(ofi.link.ep.get(), context) };
             return;
         }
@@ -357,7 +359,7 @@ impl Tags {
         self.finish(number, end);
     }
 
-    /// The provider does not take a receive: it has stopped to work, and so has this rank.
+    /// The provider refuses a receive: it no longer works, and so neither does this rank.
     #[cold]
     pub(super) fn broken(&mut self, ofi: &Ofi, number: u32, what: &str, error: isize) {
         let why = ofi.link.domain.library.fi_strerror(error as i64);
@@ -368,5 +370,5 @@ impl Tags {
     }
 }
 
-/// The number is of another type in libfabric's headers than the field that has it.
+/// In libfabric's headers, the number has another type than the field that holds it.
 pub(super) const FI_ETRUNC_ERROR: i32 = FI_ETRUNC as i32;

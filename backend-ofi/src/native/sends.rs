@@ -1,4 +1,4 @@
-//! Sending messages that the receiver's provider matches.
+//! Sends messages that the receiver's provider matches.
 //!
 //! Budget of a small message: one call into the provider, which copies it; no allocation, no slot,
 //! no completion.
@@ -21,20 +21,21 @@ use crate::send::{absent, insert, refused};
 /// Longest message of a layout with gaps that is packed on the stack.
 const ON_STACK: usize = 192;
 
-/// The bytes of a message where they are, if they can be sent from there.
+/// The bytes of a message, if they can be sent from where they are.
 fn in_place(data: &Data, rep: MsgRep) -> Option<(*mut u8, usize)> {
     match data {
-        // A contiguous routine's data is in its representation already.
+        // The data of a contiguous routine already has the message's representation.
         Data::Contig(_) => data.contiguous(),
         Data::Typed { .. } if rep == MsgRep::Native => data.contiguous(),
         Data::Typed { .. } | Data::Driven(_) => None,
     }
 }
 
-/// Whether a peer can be sent to; puts its address into the provider's vector if it is not there.
+/// Makes sure that a peer can be sent to, and puts its address into the provider's vector if it is
+/// not there. Returns the result of the send if it cannot.
 #[inline]
 fn reach(ofi: &mut Ofi, peer: u32) -> Option<Sent> {
-    // Itself a rank reaches whatever the others think of it.
+    // A rank reaches itself even if others hold it to be dead.
     let other = peer != ofi.rank;
     if other && (ofi.shared.deaths.count() != 0 || ofi.shared.roster.anyone_left()) {
         let verdict = absent(ofi, peer);
@@ -56,14 +57,14 @@ impl Tags {
         .pack()
     }
 
-    /// The number of the next message.
+    /// Takes the number of the next message.
     #[inline]
     fn next_message(&mut self) -> u64 {
         self.turn += 1;
         self.turn
     }
 
-    /// Sends a small message at once, if nothing stands in its way.
+    /// Sends a small message at once, if nothing prevents that.
     ///
     /// # Safety
     /// `args` must be legal and the buffer readable.
@@ -91,8 +92,8 @@ impl Tags {
         let mark = Mark::turn(self.next_message());
         let (tag, label) = (self.bits.pack(&args.envelope), self.label(args, data, mark));
         let (ep, addr) = (ofi.link.ep.get(), ofi.peers[peer as usize].addr);
-        // SAFETY: an open endpoint, an address of its vector, readable bytes, which the provider
-        // has copied when the call returns.
+        // SAFETY: an open endpoint, an address of its vector, and readable bytes, which the
+        // provider has copied when the call returns.
         let result = unsafe { fi_tinjectdata(ep, start.cast(), len, label, addr, tag) };
         if result != 0 {
             return false;
@@ -117,7 +118,8 @@ impl Tags {
     ) {
         let peer = args.dest.index();
         let dead = self.contexts.is_dead(peer).then_some(peer);
-        // In a collective operation with a dead member only what can leave at once is sent.
+        // In a collective operation with a dead member, only messages that can leave at once are
+        // sent.
         let dead = dead.or_else(|| {
             let stays = data.len() > ofi.inject || args.mode == SendMode::Synchronous;
             let dead = self.contexts.dead_in(args.envelope.context);
@@ -132,7 +134,7 @@ impl Tags {
         }
         let awaited = args.mode == SendMode::Synchronous;
         if awaited && !self.slots.next_below(self.most_awaited) {
-            // The number goes with the message, in as many bits as there are.
+            // The number travels with the message, in a limited number of bits.
             let exhausted = Status::EMPTY.with_error(ErrorKind::Exhausted);
             return self.ends.push_back((request, End::Over(exhausted)));
         }
@@ -179,8 +181,8 @@ impl Tags {
             let (ep, addr) = (ofi.link.ep.get(), ofi.peers[peer as usize].addr);
             let (null, len) = (std::ptr::null_mut(), send.len);
             let start = send.bytes.as_ref().map_or(null, |b| b.start().cast());
-            // SAFETY: an open endpoint, an address of its vector, bytes and a context that stay
-            // where they are until the completion, or until the endpoint is closed: the slot's.
+            // SAFETY: an open endpoint, an address of its vector; the slot's bytes and context stay
+            // where they are until the completion, or until the endpoint is closed.
             let result =
                 unsafe { fi_tsenddata(ep, start, len, null, send.label, addr, send.tag, context) };
             match result {
@@ -197,16 +199,16 @@ impl Tags {
             }
             // Lost with whoever has left.
             Some(Sent::Done) => self.finish(number, End::Over(Status::EMPTY)),
-            // The end of this rank would end nothing that it sends to itself.
+            // This rank's death would not end what it sends to itself.
             Some(Sent::Gone) if peer == ofi.rank => self.finish(number, End::Failed(peer)),
-            // The end of the peer is believed later, and ends this.
+            // The peer's death is adopted later, and ends this.
             Some(Sent::Full | Sent::Gone) => return false,
         }
         true
     }
 
-    /// Tries again what the provider had no room for. A peer that has none keeps nobody else
-    /// waiting.
+    /// Retries the messages that the provider had no room for. A peer without room does not delay
+    /// messages to others.
     pub(super) fn send_waiting(&mut self, ofi: &mut Ofi) -> usize {
         let mut done = 0;
         for (peer, mut queue) in std::mem::take(&mut self.unsent) {
@@ -224,7 +226,7 @@ impl Tags {
         done
     }
 
-    /// A message has left, or could not.
+    /// Handles the completion of a send, with or without an error.
     pub(super) fn sent(&mut self, ofi: &mut Ofi, matched: &Matched) {
         let What::Send(send) = &mut self.slots.at(matched.index).what else {
             return;
@@ -240,14 +242,14 @@ impl Tags {
             if peer == ofi.rank {
                 self.finish(matched.index, End::Failed(peer));
             }
-            return; // The end of another peer is believed later, and ends this.
+            return; // Another peer's death is adopted later, and ends this.
         }
         if !awaited || matched.error != 0 {
             self.finish(matched.index, End::Over(Status::EMPTY));
         }
     }
 
-    /// A peer says that a message was matched.
+    /// Handles a peer's report that a message was matched.
     pub(crate) fn acknowledged(&mut self, peer: u32, number: u32) {
         let Some(slot) = self.slots.get(number) else {
             return;
@@ -257,7 +259,7 @@ impl Tags {
             return;
         };
         if send.peer != peer || !send.awaited {
-            return; // It was given up.
+            return; // The send was given up.
         }
         send.awaited = false;
         let waits = self.unsent.get(&peer);

@@ -10,10 +10,10 @@ use super::bits::Label;
 use super::buffers::Buffer;
 use crate::endpoint::op::{Kind, Ops};
 
-/// Operations that are made at once.
+/// How many operations are allocated at a time.
 const CHUNK: usize = 256;
 
-/// A message that has arrived, as a look at it shows it.
+/// A message that has arrived, as a look shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Arrival {
     pub(crate) envelope: Envelope,
@@ -22,20 +22,20 @@ pub(crate) struct Arrival {
     pub(crate) len: usize,
 }
 
-/// A message that leaves.
+/// A message that is being sent.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub(super) peer: u32,
     pub(super) context: u32,
-    /// Tag and data, as the provider carries them.
+    /// Tag and data word, as the provider carries them.
     pub(super) tag: u64,
     pub(super) label: u64,
-    /// Bytes, and where they are; nowhere if there are none.
+    /// Length in bytes, and where they are; `None` if there are none.
     pub(super) len: usize,
     pub(super) bytes: Option<Buffer>,
     /// Its number among the messages of this rank.
     pub(super) turn: u64,
-    /// The receiver has still to say that the message was matched.
+    /// The receiver has not yet reported that the message was matched.
     pub(super) awaited: bool,
 }
 
@@ -47,15 +47,15 @@ pub(super) struct Incoming {
     pub(super) turn: u64,
     /// The program's buffer, which only this device writes.
     pub(super) data: Data,
-    /// Where the packed stream arrives; nowhere if there is room for nothing.
+    /// Where the packed bytes arrive; `None` if the buffer has no room for any.
     pub(super) bytes: Option<Buffer>,
-    /// It is to receive this message, which was taken out of matching.
+    /// The message, already taken out of matching, that it is to receive.
     pub(super) claimed: Option<Arrival>,
-    /// This peer has died, and the provider was asked to cancel the receive.
+    /// A peer that has died, because of which the provider was asked to cancel the receive.
     pub(super) doom: Option<u32>,
-    /// Its message broke off; it ends when the death of the sender is believed.
+    /// Its message was cut off; it ends when the death of the sender is adopted.
     pub(super) broken: bool,
-    /// It is to end as cancelled, unless the message that is being taken for it is there.
+    /// It is to end as cancelled, unless the message that is being taken for it arrives.
     pub(super) cancelled: bool,
 }
 
@@ -78,8 +78,8 @@ pub(super) enum What {
     Look(Look),
     /// A message that was taken out of matching, and is not being received yet.
     Taken(Arrival),
-    /// The request is over; the provider has not let go of the operation. Keeps what it may still
-    /// use.
+    /// The request is over, but the provider has not released the operation. Keeps the memory that
+    /// it may still use.
     Lost(Option<Buffer>),
 }
 
@@ -99,9 +99,9 @@ impl What {
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) what: What,
-    /// What is completed when it is over.
+    /// The request to complete when it is over.
     pub(super) request: Request,
-    /// Tells it from those that were in this slot before.
+    /// Distinguishes it from earlier operations in this slot.
     pub(super) serial: u64,
     /// The provider has it.
     pub(super) under_way: bool,
@@ -118,7 +118,7 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Whether there is a number below `bound` for the next operation, which has it then.
+    /// Whether the next operation can have a number below `bound`. If so, it gets that number.
     pub(super) fn next_below(&mut self, bound: u32) -> bool {
         if self.free.is_empty() {
             self.grow();
@@ -126,7 +126,7 @@ impl Slots {
         self.free.last().is_some_and(|&next| next < bound) || self.lowest_next() < bound
     }
 
-    /// The lowest free number, which the next operation gets.
+    /// Makes the lowest free number the next one, and returns it.
     #[cold]
     fn lowest_next(&mut self) -> u32 {
         let last = self.free.len() - 1;
@@ -135,7 +135,7 @@ impl Slots {
         self.free[last]
     }
 
-    /// A slot for an operation.
+    /// Puts an operation into a slot.
     pub(super) fn add(&mut self, what: What, request: Request) -> u32 {
         if self.free.is_empty() {
             self.grow();
@@ -171,13 +171,12 @@ impl Slots {
         &mut self.slots[number as usize]
     }
 
-    /// The operation of a number from elsewhere, if there is one.
+    /// The operation of a number that came from elsewhere, if there is one.
     pub(super) fn get(&mut self, number: u32) -> Option<&mut Slot> {
         self.slots.get_mut(number as usize)
     }
 
-    /// Takes an operation out of its slot, which is free from now on: the provider does not know of
-    /// it.
+    /// Takes an operation, which the provider must not have, out of its slot and frees the slot.
     #[inline]
     pub(super) fn remove(&mut self, number: u32) -> What {
         let slot = &mut self.slots[number as usize];
@@ -186,7 +185,7 @@ impl Slots {
         std::mem::take(&mut slot.what)
     }
 
-    /// As libfabric's functions take it.
+    /// The operation's context for libfabric's functions.
     #[inline]
     pub(super) fn context(&self, number: u32) -> *mut c_void {
         let number = number as usize;
@@ -198,7 +197,7 @@ impl Slots {
         0..self.slots.len() as u32
     }
 
-    /// All operations, for people.
+    /// All slots, to describe them to users.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Slot> {
         self.slots.iter()
     }
@@ -214,7 +213,7 @@ mod tests {
         let numbers = (0..=CHUNK).map(|_| slots.add(What::Free, Request::NULL));
         let last = numbers.last().expect("there are some");
         assert_eq!(last, CHUNK as u32);
-        // The high one is free last, and would be the next.
+        // The high number is freed last, and would be the next one.
         for number in [7, 3, 5, last] {
             slots.remove(number);
         }

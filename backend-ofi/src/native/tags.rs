@@ -1,8 +1,8 @@
-//! What the device keeps beside the engine: the operations that the provider matches, and what
-//! translates between them and the device interface.
+//! The state that the device keeps in addition to the engine: the operations that the provider
+//! matches, and the translation between these and the device interface.
 //!
-//! Sending is in `sends.rs`, receiving in `receives.rs`, looking at what has arrived in `looks.rs`,
-//! deaths in `deaths.rs`.
+//! Sending is in `sends.rs`, receiving in `receives.rs`, probing in `looks.rs`, deaths in
+//! `deaths.rs`.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::c_void;
@@ -22,19 +22,19 @@ use super::receives::SINK;
 use super::slots::{Slot, Slots, What};
 use crate::ofi::Ofi;
 
-/// What libfabric says when there is no room.
+/// libfabric's error where there is no room.
 pub(super) const NO_ROOM: isize = -(FI_EAGAIN as isize);
 
 /// The end of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum End {
-    /// As the status says.
+    /// It has ended as the status says.
     Over(Status),
     /// This peer has failed.
     Failed(u32),
 }
 
-/// Operations under way, and what is left to be done for them.
+/// The operations under way, and the work left to do for them.
 #[derive(Debug)]
 pub(crate) struct Tags {
     pub(super) bits: Bits,
@@ -43,46 +43,47 @@ pub(crate) struct Tags {
     pub(super) contexts: Contexts,
     pub(super) slots: Slots,
     pub(super) buffers: Buffers,
-    /// Which operation a request is of. Looked up only.
+    /// The operation of each request. Only looked up, never iterated.
     pub(super) numbers: HashMap<u64, u32>,
-    /// Sends that the provider has had no room for, by peer, in order.
+    /// Sends that the provider had no room for, by peer, in order.
     pub(super) unsent: BTreeMap<u32, VecDeque<u32>>,
-    /// Receives that the provider has had no room for, in order.
+    /// Receives that the provider had no room for, in order.
     pub(super) unposted: BTreeMap<u64, u32>,
-    /// Number of the next receive: they are in the order in which they were started.
+    /// Number of the next receive: receives are numbered in the order in which they were started.
     pub(super) next_turn: u64,
-    /// Receives of taken messages that the provider has had no room for.
+    /// Receives of taken messages that the provider had no room for.
     pub(super) unclaimed: VecDeque<u32>,
-    /// Receives that the provider has, and how many that may be.
+    /// How many receives the provider has, and how many it may have.
     pub(super) posted: usize,
     pub(super) most_posted: usize,
     pub(super) scan: Scan,
-    /// How often the provider was given a receive, or a look that takes what it finds: what an
-    /// earlier look has shown may have been taken since.
+    /// How often the provider was given a receive, or a look that takes what it finds. When this
+    /// changes, a message that an earlier look has shown may have been taken.
     pub(super) takings: u64,
-    /// Where the rest of messages ends that are too long for their buffers. Nobody reads it.
+    /// Where the excess of messages ends that are too long for their buffers. Nothing reads it.
     pub(super) sink: Box<[u8]>,
-    /// Operations that are over and whose requests are not complete yet.
+    /// Operations that are over, whose requests have not been completed yet.
     pub(super) ends: VecDeque<(Request, End)>,
-    /// What other ranks' devices are to hear: that their messages were matched, for one.
+    /// Messages for other ranks' devices, for example that a message of theirs was matched.
     pub(super) notes: VecDeque<Note>,
-    /// Messages so far that this rank has sent.
+    /// How many messages this rank has sent.
     pub(super) turn: u64,
-    /// Operations with numbers from here on cannot wait to hear that they were matched.
+    /// Operations with numbers from here on cannot be synchronous sends, because marks hold only
+    /// lower numbers.
     pub(super) most_awaited: u32,
-    /// Handles on messages that were taken.
+    /// Messages that probes have taken, by handle.
     pub(super) handles: BTreeMap<u64, u32>,
     pub(super) last_handle: u64,
     /// Operations that a death has ended, and that the provider still has.
     pub(super) doomed: Vec<Doomed>,
-    /// Of these nobody knows yet whose message they have met.
+    /// Receives whose message's sender is being looked for.
     pub(super) inquiries: Vec<Inquiry>,
     pub(super) last_inquiry: u32,
     pub(super) failures_seen: u32,
     pub(super) counts: Counts,
 }
 
-/// What has been matched by providers, or sent for that.
+/// How many messages providers have matched, or were sent for matching.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) injected: u64,
@@ -92,7 +93,7 @@ pub(super) struct Counts {
 }
 
 impl Tags {
-    /// Nothing under way. `most_posted` is how many receives the provider may be given.
+    /// Makes an empty state. `most_posted` is how many receives the provider may be given.
     pub(crate) fn new(bits: Bits, checked: bool, most_posted: usize) -> Self {
         Self {
             bits,
@@ -124,7 +125,7 @@ impl Tags {
         }
     }
 
-    /// The provider has something to say of an operation.
+    /// Handles a completion of an operation.
     pub(crate) fn completed(&mut self, ofi: &mut Ofi, matched: &Matched) {
         let number = matched.index;
         let slot = self.slots.at(number);
@@ -138,7 +139,7 @@ impl Tags {
         }
     }
 
-    /// Tries again what the provider had no room for. Returns how much was done.
+    /// Retries what the provider had no room for. Returns how much was done.
     pub(crate) fn advance(&mut self, ofi: &mut Ofi) -> usize {
         let mut done = 0;
         if ofi.adopted != self.failures_seen {
@@ -163,7 +164,7 @@ impl Tags {
         done
     }
 
-    /// Whether something is to be done that no message announces.
+    /// Whether there is work to do that no message announces.
     pub(crate) fn waits(&self) -> bool {
         !self.unsent.is_empty()
             || !self.unclaimed.is_empty()
@@ -172,7 +173,7 @@ impl Tags {
             || !self.inquiries.is_empty()
     }
 
-    /// An operation is over: its slot is free, and its request is to be completed.
+    /// Ends an operation: frees its slot and queues its request for completion.
     pub(super) fn finish(&mut self, number: u32, end: End) {
         let request = self.slots.at(number).request;
         self.clear(number);
@@ -180,14 +181,14 @@ impl Tags {
         self.ends.push_back((request, end));
     }
 
-    /// The provider has no more use for an operation's slot, nor for its memory.
+    /// Frees an operation's slot and memory, which the provider has finished with.
     pub(super) fn clear(&mut self, number: u32) {
         if let Some(buffer) = self.slots.remove(number).into_bytes() {
             self.buffers.give_back(buffer);
         }
     }
 
-    /// An operation is over for the program, but not for the provider, which keeps slot and memory.
+    /// Ends an operation for the program but not for the provider, which keeps slot and memory.
     pub(super) fn lose(&mut self, number: u32, end: End) {
         let slot = self.slots.at(number);
         let request = slot.request;
@@ -201,7 +202,7 @@ impl Tags {
         &mut self.contexts
     }
 
-    /// The dead rank for which a probe would wait.
+    /// The dead rank that a probe would wait for.
     pub(crate) fn doom_of_probe(&mut self, from: &Pattern) -> Option<u32> {
         self.contexts.doom(from)
     }
@@ -211,7 +212,7 @@ impl Tags {
         self.takings
     }
 
-    /// Whether a receive for such a message is posted.
+    /// Whether a receive that matches such a message is posted.
     pub(crate) fn expects(&self, envelope: &Envelope) -> bool {
         let matches = |slot: &Slot| {
             matches!(&slot.what, What::Receive(receive)
@@ -225,12 +226,12 @@ impl Tags {
         self.numbers.contains_key(&request.to_bits())
     }
 
-    /// The next request to be completed, and how.
+    /// The next request to complete, and its end.
     pub(crate) fn next_end(&mut self) -> Option<(Request, End)> {
         self.ends.pop_front()
     }
 
-    /// The next request that is to be completed by a status.
+    /// The next request to complete with a status.
     pub(crate) fn next_over(&mut self) -> Option<(Request, Status)> {
         match self.ends.front() {
             Some(&(request, End::Over(status))) => {
@@ -241,13 +242,13 @@ impl Tags {
         }
     }
 
-    /// The next that another rank's device is to hear.
+    /// The next message for another rank's device.
     pub(crate) fn next_note(&mut self) -> Option<Note> {
         self.notes.pop_front()
     }
 
-    /// Nothing is written to the program's buffers from now on. Returns the receives that the
-    /// provider has, as its functions take them.
+    /// Makes sure that nothing is written to the program's buffers from now on. Returns the
+    /// contexts of the receives that the provider has.
     pub(crate) fn abandon_all(&mut self) -> Vec<*mut c_void> {
         let mut receives = Vec::new();
         for number in self.slots.numbers() {
@@ -261,12 +262,12 @@ impl Tags {
         receives
     }
 
-    /// Whether the provider has anything.
+    /// Whether the provider has any operation.
     pub(crate) fn is_under_way(&self) -> bool {
         self.slots.iter().any(|slot| slot.under_way)
     }
 
-    /// Bytes of memory that wait to be used.
+    /// Bytes of unused memory.
     pub(crate) fn memory(&self) -> usize {
         self.buffers.kept() + SINK
     }
@@ -292,7 +293,7 @@ impl Tags {
         ]
     }
 
-    /// What is under way, for people.
+    /// The operations under way, in words for users.
     pub(crate) fn describe(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for slot in self.slots.iter() {

@@ -1,5 +1,5 @@
-//! A packet where it arrived: what its header says, or where it has none, the data of its
-//! completion.
+//! A packet where it arrived. Its header says what it is, or, where it has none, the data word of
+//! its completion.
 
 use libfabric_sys::{FI_REMOTE_CQ_DATA, fi_cq_tagged_entry};
 
@@ -13,16 +13,16 @@ pub(crate) struct Arrival {
     pub(crate) form: Form,
     pub(crate) data: *const u8,
     pub(crate) len: u32,
-    /// Bytes of its place, in its buffer: with those of parts that were moved.
+    /// Bytes that it occupies in its buffer, including those of parts that were moved.
     pub(crate) span: u32,
-    /// In which buffer it lies.
+    /// The buffer in which it lies.
     pub(crate) buffer: u32,
-    /// Its bytes, once they have been copied out of there.
+    /// Its bytes, once they have been copied out of the buffer.
     pub(crate) copy: Option<Vec<u8>>,
 }
 
 impl Arrival {
-    /// Bytes that a message of ours has at least.
+    /// The fewest bytes that a message of this crate has.
     pub(crate) fn least(entry: &fi_cq_tagged_entry) -> usize {
         match entry.flags & FI_REMOTE_CQ_DATA {
             0 => Wire::LEN,
@@ -30,11 +30,11 @@ impl Arrival {
         }
     }
 
-    /// What has arrived at `place` of a buffer.
+    /// Reads the message that has arrived at `place` in a buffer.
     ///
     /// # Safety
-    /// As many bytes must be readable there as the entry says, and these be [`least`](Self::least)
-    /// or more, until the buffer is posted again; nobody may write there.
+    /// As many bytes as the entry says must be readable there, at least [`least`](Self::least),
+    /// until the buffer is posted again; nothing may write there.
     pub(crate) unsafe fn new(entry: &fi_cq_tagged_entry, place: *const u8, buffer: u32) -> Self {
         let front = Self::least(entry);
         let mut wire = match front {
@@ -59,18 +59,18 @@ impl Arrival {
         }
     }
 
-    /// The buffer in which it lies; `None` if it has been copied out of there.
+    /// The buffer in which it lies; `None` if it has been copied out of it.
     pub(crate) fn lies_in(&self) -> Option<u32> {
         self.copy.is_none().then_some(self.buffer)
     }
 
-    /// Its bytes, copied out of its buffer, where that was not done before; there is room for as
-    /// many as `most`.
+    /// Its bytes, which are copied out of the buffer if they have not been yet, into a vector with
+    /// room for `most` bytes.
     pub(crate) fn own(&mut self, most: usize) -> &mut Vec<u8> {
         let (data, len) = (self.data, self.len as usize);
         let copy = self.copy.get_or_insert_with(|| {
             let mut copy = Vec::with_capacity(most.max(len));
-            // SAFETY: in a buffer that is not posted again before `unread`.
+            // SAFETY: the bytes lie in a buffer that is not posted again before `unread`.
             copy.extend_from_slice(unsafe { std::slice::from_raw_parts(data, len) });
             copy
         });
@@ -80,15 +80,15 @@ impl Arrival {
     }
 }
 
-// SAFETY: the pointer is into the slab that lies next to it.
+// SAFETY: the pointer is into the slab that the same inbox owns, or into `copy`.
 unsafe impl Send for Arrival {}
 
 /// How a packet, or a part of one, arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Form {
-    /// Without a header: it is that of one before.
+    /// Without a header, which is that of an earlier packet.
     pub(crate) bare: bool,
-    /// It goes on in the next one.
+    /// The next message continues it.
     pub(crate) more: bool,
 }
 

@@ -1,11 +1,12 @@
-//! Packets without a header, where the one before it had the same.
+//! Packets without a header, where the previous one had the same.
 //!
 //! Messages of exactly 16 KiB are common, and 16 KiB is what the layered providers send at once:
-//! with a header they would go in two parts, which takes far longer. And a message of a few bytes
-//! is much shorter than its header. So both sides remember the header of the last packet of the
-//! pair that had one, and data. The next one that has the same goes without, and its number with
-//! the data of its completion: in one message, or where the provider copies each in the call, in
-//! parts. Without a header in front it is copied from where the program has it.
+//! with a header, such a message would go in two parts, which takes far longer. And a message of a
+//! few bytes is much shorter than its header. Therefore both sides remember the header of the
+//! pair's last packet that had a header and data. The next packet with the same header goes without
+//! it, and its number travels as the data word of its completion. It goes in one message, or, where
+//! the provider copies each within the call, in parts. Without a header in front of it, the payload
+//! is copied directly from the program's memory.
 //!
 //! ```text
 //! data    job's lower half 16 | acknowledged 8 | number 8 | sender's rank 32, with `Wire::MORE` in front of others
@@ -27,11 +28,12 @@ use crate::send::refused;
 
 const _: () = assert!(2 * WINDOW <= 256);
 
-/// Bytes of the shortest packet whose header is remembered. (Of 8 bytes over libfabric's shared
-/// memory: the header would be in a cache line of its own, which costs a fifth of the latency.)
+/// Payload bytes of the shortest packet whose header is remembered. (For 8 bytes over libfabric's
+/// shared memory, the header would lie in a cache line of its own, which costs a fifth of the
+/// latency.)
 pub(crate) const LEAST: usize = 1;
 
-/// The word that goes with a packet.
+/// The data word of a packet.
 fn word(job: u32, from: u32, seq: u32, ack: u32) -> u64 {
     u64::from(job & 0xffff) << 48
         | u64::from(ack & 0xff) << 40
@@ -39,7 +41,7 @@ fn word(job: u32, from: u32, seq: u32, ack: u32) -> u64 {
         | u64::from(from)
 }
 
-/// What a word says, as far as it does.
+/// Decodes a word, as far as its bits allow.
 pub(crate) fn wire(word: u64) -> Wire {
     Wire {
         header: Header::default(),
@@ -50,25 +52,26 @@ pub(crate) fn wire(word: u64) -> Wire {
     }
 }
 
-/// Completes what a word says by what is known of this job and of the sender.
+/// Completes a decoded word with what is known about this job and the sender.
 pub(crate) fn complete(wire: &mut Wire, job: u32, peer: &Peer) {
-    // What is under way may be acknowledged, all of a window at once if there is so much; more than
-    // that is behind: it was overtaken by what has acknowledged more since.
+    // An acknowledgement ahead of the last one covers at most the packets under way, which may be a
+    // whole window. A larger distance means that it is behind: a packet that acknowledged more has
+    // overtaken it.
     let open = peer.sent.wrapping_sub(peer.acked);
     let nearest = |low: u32, known: u32| match low.wrapping_sub(known) & 0xff {
         ahead if ahead <= open => known.wrapping_add(ahead),
         behind => known.wrapping_sub(256 - behind),
     };
     wire.job = if wire.job == job & 0xffff { job } else { !job };
-    // Not before the one that is expected.
+    // The number is never before the expected one.
     wire.seq = peer
         .expected
         .wrapping_add((wire.seq.wrapping_sub(peer.expected)) & 0xff);
     wire.ack = nearest(wire.ack, peer.acked);
 }
 
-/// Has the provider copy a packet whose header the peer knows, of no more bytes than it does that
-/// with.
+/// Has the provider copy (inject) a packet whose header the peer remembers, and which is not longer
+/// than the provider injects.
 ///
 /// # Safety
 /// `len` bytes must be initialised at `data`, and the peer be in the provider's address vector.
@@ -77,7 +80,7 @@ pub(crate) unsafe fn inject(ofi: &mut Ofi, data: *const u8, peer: u32, len: usiz
     let state = &mut ofi.peers[peer as usize];
     let (addr, ack) = (state.addr, state.expected);
     let word = word(ofi.job, ofi.rank, state.sent, ack);
-    // SAFETY: an open endpoint, and from the caller.
+    // SAFETY: an open endpoint; the caller promises the bytes and the address.
     match unsafe { fi_injectdata(ofi.link.ep.get(), data.cast(), len, word, addr) } {
         0 => {
             state.injected = true;
@@ -89,14 +92,14 @@ pub(crate) unsafe fn inject(ofi: &mut Ofi, data: *const u8, peer: u32, len: usiz
     }
 }
 
-/// Sends the packet at `place` without its header, if the peer knows that, in one message or in
-/// several that the provider copies at once. Returns how much of it has left: nothing if that
-/// cannot be, and not all if there is no more room. Where `place` is not in a slot, all has to be
-/// copied at once.
+/// Sends the packet at `place` without its header, if the peer remembers that: in one message, or
+/// in several that the provider copies at once. Returns how many bytes have left: 0 if the packet
+/// cannot go without a header, and less than `len` if the provider has no more room. If `place` is
+/// not in a slot, the provider has to copy everything at once.
 ///
 /// # Safety
-/// `len` bytes must be initialised at `place`, which is in the slot behind the room for a header,
-/// if one is given.
+/// `len` bytes must be initialised at `place`. If a slot is given, `place` is in it, after the room
+/// for a header.
 #[inline]
 pub(crate) unsafe fn send(
     ofi: &mut Ofi,
@@ -130,8 +133,8 @@ pub(crate) unsafe fn send(
     Ok(left)
 }
 
-/// Sends a part of what lies at `place`, which is all of it, and in a slot, if the provider does
-/// not copy it at once; `more` if others follow.
+/// Sends a part of the bytes at `place`; `more` says that others follow. If the provider does not
+/// copy it at once, the part is all of the bytes, and these are in a slot.
 ///
 /// # Safety
 /// As for [`send`].
@@ -148,11 +151,11 @@ unsafe fn send_part(
     let from = ofi.rank | if more { Wire::MORE } else { 0 };
     let data = word(ofi.job, from, state.sent, ack);
     let (ep, large) = (ofi.link.ep.get(), &mut ofi.link.large);
-    // The caller has seen to it that there is one if it is needed.
+    // The caller has made sure that there is a slot if one is needed.
     let lent = slot.filter(|_| len > ofi.inject);
     let injected = lent.is_none();
-    // SAFETY: an open endpoint, an address of its vector, bytes that are initialised, and, if they
-    // are not copied in the call, stay where they are, in a slot, with the context until the
+    // SAFETY: an open endpoint, an address of its vector, initialised bytes. If these are not
+    // copied within the call, they stay in place, in a slot, with the context, until the
     // completion.
     let result = unsafe {
         let place = place.add(part.start).cast();

@@ -52,7 +52,7 @@ pub(crate) struct Inbox {
     held: VecDeque<Arrival>,
     /// Packets in parts, some of which have not arrived yet.
     parts: Parts,
-    /// Who has sent what nobody may, and what that was.
+    /// A peer that has sent something that no correct peer sends, and what that was.
     liar: Option<(u32, &'static str)>,
 }
 

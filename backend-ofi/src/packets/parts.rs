@@ -1,8 +1,9 @@
-//! Packets in parts: what is longer than a provider sends at once goes in several of its messages.
+//! Packets in parts: a packet that is longer than a provider sends at once goes in several
+//! messages.
 //!
-//! A part is numbered as a packet is, and all but the last say that more follows. Where the parts
-//! of a packet arrive side by side, which is usual, they are moved together there: the last one is
-//! often the only one that moves. Others are copied.
+//! A part is numbered like a packet, and all but the last say that more follows. Where the parts of
+//! a packet arrive next to each other in a buffer, which is usual, they are moved together in
+//! place; often only the last one moves. Otherwise they are copied.
 
 use std::ops::Range;
 
@@ -19,7 +20,8 @@ use crate::send;
 /// Sends a packet that is longer than a part. All of it leaves, or is kept here until it can.
 ///
 /// # Safety
-/// As for `send::bulk`; the peer must be in the provider's address vector, and nothing wait for it.
+/// As for `send::bulk`; the peer must be in the provider's address vector, and no packet may be
+/// waiting for it.
 pub(crate) unsafe fn send<F: FnOnce(*mut u8)>(
     ofi: &mut Ofi,
     peer: u32,
@@ -61,7 +63,7 @@ pub(crate) unsafe fn send<F: FnOnce(*mut u8)>(
     split(ofi, slot, peer, header, left..len)
 }
 
-/// Sends what lies in a slot, or the rest of it, in parts. There are slots enough.
+/// Sends the packet in a slot, or the rest of it, in parts. There must be enough free slots.
 fn split(ofi: &mut Ofi, first: usize, peer: u32, header: &Header, rest: Range<usize>) -> Sent {
     let part = ofi.link.part;
     let whole = ofi.link.large.slab.part(first);
@@ -73,12 +75,12 @@ fn split(ofi: &mut Ofi, first: usize, peer: u32, header: &Header, rest: Range<us
         let size = part.min(len - from);
         let slot = match ofi.link.large.next() {
             Ok(slot) => slot,
-            Err(full) => return full, // There were enough.
+            Err(full) => return full, // The caller has checked; not reached.
         };
-        // SAFETY: inside of the first slot, which keeps what was filled until completions are
-        // looked at; another slot is free, and has room for more than a part. What lies before a
-        // part in the first slot has been injected, if that slot has not been taken: the part's
-        // header may lie there.
+        // SAFETY: `place` is inside the first slot, which keeps its contents until completions are
+        // read, or in another slot, which is free and has room for more than a part. As long as the
+        // first slot has not been taken, everything before this part in it has been injected, so
+        // the part's header may overwrite it.
         let place = unsafe {
             if slot == first {
                 whole.add(from)
@@ -97,7 +99,7 @@ fn split(ofi: &mut Ofi, first: usize, peer: u32, header: &Header, rest: Range<us
             seq: ofi.peers[peer as usize].sent,
             ack: ofi.peers[peer as usize].expected,
         };
-        // SAFETY: in front of the part, where nothing lies that is still needed.
+        // SAFETY: the header lies in front of the part, where nothing is needed any more.
         unsafe { wire.write(place) };
         let sent = start(ofi, slot, place, peer, Wire::LEN + size);
         if sent != Sent::Done {
@@ -109,7 +111,7 @@ fn split(ofi: &mut Ofi, first: usize, peer: u32, header: &Header, rest: Range<us
     Sent::Done
 }
 
-/// Gives a part, somewhere in its slot, to the provider.
+/// Gives a part, which may lie anywhere in its slot, to the provider.
 fn start(ofi: &mut Ofi, slot: usize, place: *mut u8, peer: u32, total: usize) -> Sent {
     if total <= ofi.inject {
         match send::inject(ofi, place, peer, total) {
@@ -119,33 +121,33 @@ fn start(ofi: &mut Ofi, slot: usize, place: *mut u8, peer: u32, total: usize) ->
     }
     let start = ofi.link.large.slab.part(slot);
     if place != start {
-        // SAFETY: both inside of the slot; what is overwritten has been injected.
+        // SAFETY: both are inside the slot; the bytes that are overwritten have been injected.
         unsafe { std::ptr::copy(place, start, total) };
     }
     send::start(ofi, Kind::Bulk, slot, peer, total)
 }
 
-/// Packets of which some parts have arrived: one of a peer at most.
+/// Packets of which some parts have arrived: at most one per peer.
 #[derive(Debug)]
 pub(crate) struct Parts {
     open: Vec<Arrival>,
-    /// Bytes of the longest packet.
+    /// Length of the longest packet, in bytes.
     most: usize,
 }
 
 /// What became of a part.
 #[derive(Debug, Default)]
 pub(crate) struct Joined {
-    /// The packet, if that was the last one.
+    /// The packet, if that was its last part.
     pub(crate) whole: Option<Arrival>,
-    /// Buffers in which a message less is needed now.
+    /// Buffers in which one message less is needed now.
     pub(crate) spent: [Option<u32>; 2],
-    /// It would have been longer than any packet, and was thrown away.
+    /// The packet would have been longer than any valid one, and was discarded.
     pub(crate) too_long: bool,
 }
 
 impl Parts {
-    /// For packets of at most `most` bytes.
+    /// Makes an empty list for packets of at most `most` bytes.
     pub(crate) fn new(most: usize) -> Self {
         Self {
             open: Vec::new(),
@@ -153,7 +155,7 @@ impl Parts {
         }
     }
 
-    /// Whether a part of this peer is one of several.
+    /// Whether this message is a part of a packet that has several.
     #[inline]
     pub(crate) fn concern(&self, part: &Arrival) -> bool {
         part.form.more
@@ -163,18 +165,18 @@ impl Parts {
                 .any(|open| open.wire.from == part.wire.from)
     }
 
-    /// The packets that are not whole.
+    /// The incomplete packets.
     pub(crate) fn open(&mut self) -> &mut Vec<Arrival> {
         &mut self.open
     }
 
-    /// Whether there are any.
+    /// Whether there are none.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// The next part of a packet of its sender.
+    /// Adds the next part of its sender's packet.
     pub(crate) fn join(&mut self, part: Arrival) -> Joined {
         let from = part.wire.from;
         let Some(at) = self.open.iter().position(|open| open.wire.from == from) else {
@@ -198,16 +200,17 @@ impl Parts {
     }
 }
 
-/// Puts a part behind those that it follows. Returns the buffers in which a message less is needed.
+/// Appends a part to those before it. Returns the buffers in which one message less is needed.
 fn append(first: &mut Arrival, next: &Arrival, most: usize) -> [Option<u32>; 2] {
     let len = next.len as usize;
     let front = next.form.front();
     let behind = first.data.wrapping_add(first.span as usize + front);
     let one = first.lies_in().is_some() && first.lies_in() == next.lies_in();
     if one && std::ptr::eq(behind, next.data) {
-        // SAFETY: side by side in one buffer, which is not posted again before both are read. What
-        // lies between the first one's end and the second one's bytes, headers and bytes that have
-        // been moved, nobody needs any more: the provider has finished there.
+        // SAFETY: the two lie next to each other in one buffer, which is not posted again before
+        // both are read. Between the first one's end and the second one's data there are only
+        // headers and bytes that have been moved, which nothing needs any more; the provider has
+        // finished there.
         unsafe {
             let end = first.data.add(first.len as usize).cast_mut();
             if !std::ptr::eq(next.data, end) {
@@ -219,7 +222,8 @@ fn append(first: &mut Arrival, next: &Arrival, most: usize) -> [Option<u32>; 2] 
         return [next.lies_in(), None];
     }
     let spent = [first.lies_in(), next.lies_in()];
-    // SAFETY: in a buffer that is not posted again before it is read, or in its own copy.
+    // SAFETY: the bytes lie in a buffer that is not posted again before they are read, or in the
+    // part's own copy.
     let bytes = unsafe { std::slice::from_raw_parts(next.data, len) };
     first.own(most).extend_from_slice(bytes);
     first.len += next.len;

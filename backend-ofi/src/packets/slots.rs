@@ -1,4 +1,4 @@
-//! Packets under way: each lies in a slot until the provider says that it has left.
+//! Packets under way: each lies in a slot until the provider reports that it has left.
 
 use portolan_core::transport::Sent;
 
@@ -6,8 +6,8 @@ use crate::endpoint::Domain;
 use crate::endpoint::op::{Kind, Ops};
 use crate::endpoint::slab::Slab;
 
-/// Slots of one size. Those that are free are used again last in, first out: they are in the
-/// caches.
+/// Slots of one size. Free slots are reused last in, first out, because the last one used is still
+/// in the caches.
 #[derive(Debug)]
 pub(crate) struct Slots {
     pub(crate) ops: Ops,
@@ -17,7 +17,7 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    /// `count` slots for packets of `bytes`, whatever goes in front of them included.
+    /// Makes `count` slots for packets of `bytes` bytes, headers included.
     pub(crate) fn new(
         domain: &Domain,
         kind: Kind,
@@ -32,7 +32,7 @@ impl Slots {
         })
     }
 
-    /// The slot that would be taken next.
+    /// The free slot that `take` takes.
     #[inline]
     pub(crate) fn next(&self) -> Result<usize, Sent> {
         self.free
@@ -41,7 +41,7 @@ impl Slots {
             .ok_or(Sent::Full)
     }
 
-    /// Whether so many are free.
+    /// Whether at least `count` slots are free.
     #[inline]
     pub(crate) fn has(&self, count: usize) -> bool {
         self.free.len() >= count
@@ -53,13 +53,13 @@ impl Slots {
         self.free.pop();
     }
 
-    /// The provider has no more use for a slot.
+    /// Frees a slot that the provider has no more use for.
     #[inline]
     pub(crate) fn give_back(&mut self, slot: usize) {
         self.free.push(slot as u32);
     }
 
-    /// Whether something is under way to such a peer.
+    /// Whether a packet is under way to one of these peers.
     pub(crate) fn concern(&self, peers: impl Fn(u32) -> bool) -> bool {
         if self.free.len() == self.count {
             return false;

@@ -1,20 +1,20 @@
-//! What goes in front of every packet on the wire.
+//! The header that precedes every packet on the wire.
 
 use portolan_core::transport::Header;
 
-/// Header, and what the transport of the receiver wants to know.
+/// The engine's header, and what the receiver's transport needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Wire {
     pub(crate) header: Header,
-    /// Of which job: addresses are used again by later jobs.
+    /// The sender's job: later jobs reuse addresses.
     pub(crate) job: u32,
-    /// The sender's rank; with [`CONTROL`](Self::CONTROL) a packet that says nothing but `ack`,
-    /// with [`MORE`](Self::MORE) a part of one.
+    /// The sender's rank; with [`CONTROL`](Self::CONTROL) for a packet that carries only `ack`,
+    /// with [`MORE`](Self::MORE) for a part of one.
     pub(crate) from: u32,
-    /// Number of the packet among those of its pair. Providers may deliver out of order.
+    /// The packet's number in its pair and direction. Providers may deliver out of order.
     pub(crate) seq: u32,
-    /// How many packets of the pair, the other way, the sender of this one has delivered.
+    /// How many packets in the other direction the sender of this one has delivered.
     pub(crate) ack: u32,
 }
 
@@ -23,9 +23,9 @@ const _: () = assert!(size_of::<Wire>() == Wire::LEN);
 impl Wire {
     /// Bytes on the wire.
     pub(crate) const LEN: usize = 40;
-    /// In `from`: not for the engine, and not numbered.
+    /// In `from`: the packet is not for the engine, and not numbered.
     pub(crate) const CONTROL: u32 = 1 << 31;
-    /// In `from`: the packet goes on in the next one.
+    /// In `from`: the next message continues this packet.
     pub(crate) const MORE: u32 = 1 << 30;
 
     /// Writes it at `place`.
@@ -38,8 +38,8 @@ impl Wire {
         unsafe { place.cast::<Self>().write_unaligned(self) };
     }
 
-    /// Reads what has arrived at `place`. Any bytes are a `Wire`; what they say is not believed
-    /// yet.
+    /// Reads the header that has arrived at `place`. Any bytes are a valid `Wire`; its contents
+    /// have not been checked yet.
     ///
     /// # Safety
     /// [`LEN`](Self::LEN) bytes must be readable there.
@@ -67,7 +67,7 @@ mod tests {
             ack: 3,
         };
         let mut bytes = [0; Wire::LEN + 1];
-        // SAFETY: room for it behind the first byte.
+        // SAFETY: there is room for it after the first byte.
         let read = unsafe {
             wire.write(bytes.as_mut_ptr().add(1));
             Wire::read(bytes.as_ptr().add(1))

@@ -1,8 +1,8 @@
-//! The short way of a packet that comes as most do: whole, in its turn, while nothing waits.
+//! The fast path of a packet that arrives as most do: whole, in its turn, while no other waits.
 //!
-//! Whatever is particular about one is left to the long way ([`Inbox::arrived`],
-//! [`Inbox::deliver`]), which looks at everything again: nothing is noted here before it is clear
-//! that the packet can be delivered.
+//! Every other packet is left to the general path ([`Inbox::arrived`], [`Inbox::deliver`]), which
+//! checks everything again: nothing is recorded here before it is certain that the packet can be
+//! delivered.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ use crate::packets::headerless;
 use crate::packets::wire::Wire;
 use crate::peer::{Peers, TELL};
 
-/// What a rank knows of its job.
+/// What a rank knows about its job.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Own {
     pub(crate) job: u32,
@@ -22,8 +22,8 @@ pub(crate) struct Own {
 }
 
 impl Inbox {
-    /// Delivers the packet of a receive that has completed, if there is nothing particular about
-    /// it. Returns whether it has.
+    /// Delivers the packet of a completed receive, if it fits the fast path. Returns whether it
+    /// does.
     #[inline]
     pub(crate) fn deliver_in_turn<S: Sink>(
         &mut self,
@@ -49,17 +49,18 @@ impl Inbox {
         }
         let (mut wire, front) = match is_bare {
             true => (headerless::wire(entry.data), 0),
-            // SAFETY: so many bytes have arrived there.
+            // SAFETY: as many bytes have arrived there.
             false => (unsafe { Wire::read(place) }, Wire::LEN),
         };
         let Some(peer) = peers.get(wire.from as usize) else {
-            return false; // Or it is marked: for the transport, or a part.
+            return false; // Or `from` is marked: a control packet, or a part.
         };
         if is_bare {
             headerless::complete(&mut wire, own.job, peer);
         }
         let (from, len) = (wire.from, entry.len - front);
-        // The first one of a pair shows that the network joins the two.
+        // The first packet of a pair goes the general path, which notes that the network joins the
+        // two ranks.
         let in_turn = wire.seq == peer.expected && wire.seq != 0;
         if wire.job != own.job || from == own.rank || !in_turn || !sink.accepts(from) {
             return false;
@@ -85,8 +86,8 @@ impl Inbox {
         buffer.bytes += entry.len as u32;
         let end = place as usize - start + entry.len;
         buffer.reach = buffer.reach.max(end as u32);
-        // SAFETY: in a buffer that the provider fills further on, and that is not posted again
-        // before it has let go of it.
+        // SAFETY: the bytes lie in a buffer that the provider fills further on, and that is not
+        // posted again before the provider has released it.
         let payload = unsafe { Payload::new(place.add(front), len) };
         sink.packet(from, &wire.header, payload);
         true
