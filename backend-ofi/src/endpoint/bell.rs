@@ -1,4 +1,4 @@
-//! What wakes a rank that sleeps: the provider's descriptor, or another thread through an event.
+//! Wakes a rank that sleeps: by the provider's descriptor, or from another thread through an event.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use portolan_core::transport::Bell;
 
-/// How long a sleep may last that nobody is sure to end.
+/// How long a sleep may last if it is not certain that something ends it.
 const BRIEF: Duration = Duration::from_millis(1);
 
 /// A word, an event descriptor, and the descriptor of a completion queue.
@@ -14,10 +14,10 @@ const BRIEF: Duration = Duration::from_millis(1);
 pub(crate) struct EventBell {
     word: AtomicU32,
     event: OwnedFd,
-    /// The completion queue's: the transport keeps the queue open as long as it polls; a bell that
-    /// is left over is only rung.
+    /// The completion queue's. The transport keeps the queue open as long as it polls; a bell that
+    /// outlives it is only rung.
     queue: Option<RawFd>,
-    /// Something is to be done that no descriptor announces.
+    /// There is something to do that no descriptor announces.
     brief: AtomicBool,
 }
 
@@ -47,8 +47,8 @@ impl EventBell {
         self.event.as_raw_fd()
     }
 
-    /// Sleep only briefly, or as long as wanted. Relaxed: written and read by the threads that
-    /// sleep, with the engine's lock between.
+    /// Makes sleeps brief, or as long as wanted. Relaxed: only threads that sleep write and read
+    /// it, ordered by the engine's lock.
     pub(crate) fn set_brief(&self, brief: bool) {
         self.brief.store(brief, Ordering::Relaxed);
     }
@@ -59,18 +59,19 @@ impl EventBell {
         self.brief.load(Ordering::Relaxed)
     }
 
-    /// Nobody sleeps any more: the event is over. What rang it has changed the word as well, which
-    /// whoever goes to sleep later compares.
+    /// Clears the event, when no thread sleeps any more. A thread that goes to sleep later still
+    /// notices the ring, because it compares the word, which the ring has changed.
     pub(crate) fn quiet(&self) {
         let mut count = 0_u64;
-        // SAFETY: eight bytes of room. Not blocking: with no event nothing is read.
+        // SAFETY: eight bytes of room. The descriptor does not block: without an event, nothing is
+        // read.
         unsafe { libc::read(self.event.as_raw_fd(), (&raw mut count).cast(), 8) };
     }
 }
 
 impl Bell for EventBell {
     fn seen(&self) -> u32 {
-        // Acquire: pairs with the Release in `ring`: what was done before is visible.
+        // Acquire: pairs with the Release in `ring`: everything done before it is visible.
         self.word.load(Ordering::Acquire)
     }
 
@@ -122,7 +123,7 @@ mod tests {
         bell.ring();
         bell.sleep(seen, None);
         bell.quiet();
-        // Rung after the word was read, by another thread.
+        // Rung by another thread, after the word was read.
         let seen = bell.seen();
         std::thread::scope(|scope| {
             scope.spawn(|| bell.ring());

@@ -1,11 +1,11 @@
-//! An open endpoint with everything that it uses, and the order in which that goes.
+//! An open endpoint with everything that it uses, and the order in which these are closed.
 //!
-//! Nothing that the provider may write or read goes before the provider has let go of it, which a
-//! closed endpoint says. Where memory is registered for endpoints (`FI_MR_ENDPOINT`) one does not
-//! close as long as something is registered for it. So the endpoint is closed first, and, if it
-//! refuses, again when the registrations have been closed; the memory stays meanwhile. If it
-//! refuses still, everything stays for good; and if it may be writing to the program's memory then,
-//! which goes whatever is done here, the process ends.
+//! No memory that the provider may write or read is freed before the provider has released it; a
+//! closed endpoint shows that it has. Where memory is registered for endpoints (`FI_MR_ENDPOINT`),
+//! an endpoint does not close while anything is registered for it. So the endpoint is closed first.
+//! If it refuses, the registrations are closed and it is closed again; the memory stays meanwhile.
+//! If it still refuses, everything stays for good. If the provider may then still be writing to the
+//! program's memory, which will be freed whatever this crate does, the process ends.
 
 use std::any::Any;
 use std::mem::ManuallyDrop;
@@ -34,23 +34,23 @@ pub(crate) struct Link {
     pub(crate) large: ManuallyDrop<Slots>,
     pub(crate) inbox: ManuallyDrop<Inbox>,
     pub(crate) memory: ManuallyDrop<Memory>,
-    /// What the provider still has that is not the link's.
+    /// Memory from elsewhere that the provider still has.
     pub(crate) lent: ManuallyDrop<Option<Box<dyn Any + Send>>>,
     pub(crate) domain: ManuallyDrop<Domain>,
     pub(crate) limits: Limits,
-    /// Longest payload of one of the provider's messages that this rank sends.
+    /// Longest payload of one provider message that this rank sends.
     pub(crate) part: usize,
-    /// No packet overtakes another to the same rank.
+    /// Whether no packet overtakes another to the same rank.
     pub(crate) in_order: bool,
-    /// The provider matches.
+    /// Whether the provider matches.
     pub(crate) matches: bool,
-    /// What a layer of the provider was told that peers must have been told, too.
+    /// A setting of a provider's layer that must be the same for all peers.
     told: Option<String>,
 }
 
 impl Link {
-    /// Opens an endpoint as `info` describes it. With `tried` another one like it has shown that
-    /// the provider can match, if it is to.
+    /// Opens an endpoint as `info` describes it. `tried` says that another endpoint like it has
+    /// already shown that the provider can match, if it is to.
     pub(crate) fn new(
         library: libfabric_sys::Library,
         info: Info,
@@ -69,11 +69,11 @@ impl Link {
                 info.ep_attr().max_msg_size
             ));
         }
-        // Parts of other ranks may be longer than this one's.
+        // Other ranks may send longer parts than this one.
         let largest = Wire::LEN + limits.bulk;
-        // Providers install handlers of signals when an endpoint is made, too.
+        // Providers install signal handlers when an endpoint is made, too.
         let opened = keeping_signals(|| Domain::open(library, info, size, largest))?;
-        // If something fails below, the endpoint goes before what it stands on.
+        // If something fails below, the endpoint is dropped before the domain.
         let (domain, ep) = (opened.1, opened.0);
         portolan_core::log!(
             DEBUG,
@@ -83,7 +83,7 @@ impl Link {
             "an endpoint is open"
         );
         let (count, least) = (config.slots, Wire::LEN + limits.short);
-        // All parts of a packet leave at once, or none.
+        // Either all parts of a packet are sent at once, or none.
         let pieces = count.max(limits.bulk.div_ceil(part));
         let small = Slots::new(&domain, Kind::Short, 4 * count, least)?;
         let large = Slots::new(&domain, Kind::Bulk, pieces, largest)?;
@@ -113,7 +113,7 @@ impl Link {
         Ok(link)
     }
 
-    /// An error if the provider cannot match.
+    /// Returns an error if the provider cannot match.
     fn check_matching(&self, size: u32) -> Result<(), String> {
         let able = native::examine(&self.domain.info, size).and_then(|()| native::attempt(self));
         able.map_err(|why| {
@@ -125,17 +125,18 @@ impl Link {
         })
     }
 
-    /// The address by which peers find it.
+    /// The address by which peers reach the endpoint.
     pub(crate) fn name(&self) -> Result<Vec<u8>, String> {
         self.domain.name(&self.ep)
     }
 
-    /// Which providers can talk to this one: name, protocol and version of the library, and what
-    /// packets look like. Providers of two versions may have one protocol by their numbers and wait
-    /// for each other for ever (`shm` and `tcp;ofi_rxm` of 1.17 and 2.5 do).
+    /// Describes which providers can communicate with this one: name, protocol and version of the
+    /// library, and the format of packets. Providers of two library versions may report the same
+    /// protocol number and yet wait for each other for ever (`shm` and `tcp;ofi_rxm` of 1.17 and
+    /// 2.5 do).
     pub(crate) fn protocol(&self) -> String {
         let (info, attr) = (&self.domain.info, self.domain.info.ep_attr());
-        // Atomic operations are by the provider for everybody, or for nobody.
+        // Either all ranks' atomic operations go by the provider, or none.
         let atomics = if self.domain.atomics { "+atomics" } else { "" };
         let told = self.told.as_ref().map(|told| format!(", {told}"));
         let (major, minor) = self.domain.library.version();
@@ -153,9 +154,9 @@ impl Link {
 }
 
 impl Link {
-    /// Closes the endpoint; an error, libfabric's, if it stays open.
+    /// Closes the endpoint. Returns libfabric's error if it stays open.
     fn hang_up(&mut self) -> Result<(), i32> {
-        // SAFETY: taken once, by the one who drops the link, and not used after.
+        // SAFETY: taken once, when the link is dropped, and not used afterwards.
         let ep = unsafe { ManuallyDrop::take(&mut self.ep) };
         let Err((ep, _)) = ep.close() else {
             return Ok(());
@@ -170,8 +171,8 @@ impl Link {
         })
     }
 
-    /// Whether an endpoint that is open, with nothing registered, may write to memory of the
-    /// program's.
+    /// Whether the endpoint, if it stays open with nothing registered, may write to the program's
+    /// memory.
     fn endangers(&self) -> bool {
         self.memory.is_reading() && !self.domain.info.mr_mode(FI_MR_LOCAL)
     }
@@ -195,7 +196,7 @@ impl Drop for Link {
             }
             return;
         }
-        // SAFETY: dropped here and nowhere else; what is registered in the domain goes before that.
+        // SAFETY: dropped here and nowhere else; registrations in the domain are dropped before it.
         unsafe {
             ManuallyDrop::drop(&mut self.small);
             ManuallyDrop::drop(&mut self.large);

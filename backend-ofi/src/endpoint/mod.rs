@@ -1,4 +1,4 @@
-//! An open endpoint, and the domain on which it stands: with completion queue and address vector.
+//! An open endpoint, and its domain with completion queue and address vector.
 
 pub(crate) mod bell;
 pub(crate) mod link;
@@ -27,16 +27,16 @@ use crate::memory::hmem::{self, Hmem};
 use crate::start::info::Info;
 use crate::start::provider::announces;
 
-/// Completions that a queue has room for.
+/// How many completions a queue has room for.
 const COMPLETIONS: usize = 1024;
 
-/// Since this version the shm provider, and later others, make receive queues when an endpoint is
-/// enabled, and do not look at the space that buffers must have left after that. Before, the shm
-/// provider had no place for it until then.
+/// From this version on, the shm provider, and later others, make receive queues when an endpoint
+/// is enabled, and ignore the smallest space left in buffers if it is set after that. Before this
+/// version, the shm provider had no place for the setting until then.
 const ROOM_BEFORE: (u32, u32) = (1, 19);
 
-/// What an endpoint stands on. Fields are dropped in their order; the endpoint must be closed
-/// before, and memory that is registered here as well.
+/// The objects that an endpoint depends on. Fields are dropped in their order; the endpoint, and
+/// memory that is registered here, must be closed before.
 #[derive(Debug)]
 pub(crate) struct Domain {
     pub(crate) av: Fid<fid_av>,
@@ -49,19 +49,19 @@ pub(crate) struct Domain {
     /// Descriptor that becomes readable when there is something to do; `None` if the provider has
     /// none.
     pub(crate) wait: Option<RawFd>,
-    /// One receive buffer takes many messages.
+    /// Whether one receive buffer takes many messages.
     pub(crate) multi: bool,
-    /// Peers' memory can be read and written.
+    /// Whether peers' memory can be read and written.
     pub(crate) rma: bool,
-    /// It can be written so that the completion says that the bytes are there.
+    /// Whether it can be written such that the completion means that the bytes are there.
     pub(crate) remote: bool,
-    /// It can be changed by every atomic operation.
+    /// Whether every atomic operation works on it.
     pub(crate) atomics: bool,
-    /// What the provider takes of accelerators' memory; `None` if only the host's.
+    /// The accelerator memory that the provider takes; `None` if it takes only the host's.
     pub(crate) hmem: Option<Hmem>,
 }
 
-/// The endpoint, for regions that belong to it: not owned.
+/// The endpoint, for regions that belong to it. Not owned.
 #[derive(Debug)]
 struct Endpoint(*mut fid);
 
@@ -69,8 +69,8 @@ struct Endpoint(*mut fid);
 unsafe impl Send for Endpoint {}
 
 impl Domain {
-    /// Opens an endpoint as described, for a job of `peers` ranks. The smallest space that a buffer
-    /// for many messages must have left is `least` bytes.
+    /// Opens an endpoint as described, for a job of `peers` ranks. A buffer for many messages is
+    /// released when it has less than `least` bytes left.
     pub(crate) fn open(
         library: Library,
         info: Info,
@@ -151,7 +151,7 @@ impl Domain {
         Ok((ep, domain))
     }
 
-    /// The address by which peers find an endpoint of this domain.
+    /// The address by which peers reach an endpoint of this domain.
     pub(crate) fn name(&self, ep: &Fid<fid_ep>) -> Result<Vec<u8>, String> {
         let mut name = vec![0_u8; 512];
         let mut len = name.len();
@@ -165,8 +165,9 @@ impl Domain {
         Ok(name)
     }
 
-    /// Registers memory for this rank's own operations, if the provider wants that. `None` if not.
-    /// The key is for providers that do not choose keys themselves, and must not be in use.
+    /// Registers memory for this rank's own operations, if the provider requires that; `None` if it
+    /// does not. The key is for providers that do not choose keys themselves, and must not be in
+    /// use.
     pub(crate) fn register_local(
         &self,
         start: *mut u8,
@@ -180,7 +181,7 @@ impl Domain {
         self.register(start, len, access, key).map(Some)
     }
 
-    /// Whether the provider wants memory to be registered for this rank's own operations.
+    /// Whether the provider requires memory to be registered for this rank's own operations.
     pub(crate) fn wants_local(&self, start: *const u8) -> bool {
         let hmem = self.hmem.as_ref();
         self.info.mr_mode(FI_MR_LOCAL) || hmem.is_some_and(|hmem| hmem.wants(start))
@@ -204,7 +205,8 @@ impl Domain {
             })
     }
 
-    /// Registers memory of a kind and device. An error has libfabric's result and its words.
+    /// Registers memory of a kind, on the accelerator with this number. An error has libfabric's
+    /// result and its words.
     pub(crate) fn register_as(
         &self,
         start: *mut u8,
@@ -230,9 +232,9 @@ impl Domain {
             iface: hmem::interface(kind),
             device: fi_mr_attr__bindgen_ty_1 { reserved: 0 },
         };
-        attr.device.cuda = device; // As all of them.
-        // SAFETY: an open domain, attributes that outlive the call; the memory outlives the region,
-        // as the caller sees to.
+        attr.device.cuda = device; // All kinds use this place.
+        // SAFETY: an open domain, attributes that outlive the call; the caller makes sure that the
+        // memory outlives the region.
         let region = Fid::open(&self.library, |mr| unsafe {
             code = fi_mr_regattr(self.domain.get(), &raw const attr, 0, mr);
             code
@@ -250,14 +252,14 @@ impl Domain {
         hmem.map_or(kind == MemoryKind::Host, |hmem| hmem.takes(kind))
     }
 
-    /// Whether the processor loads and stores memory at this address.
+    /// Whether the processor can load and store memory at this address.
     pub(crate) fn is_host(&self, address: *const u8) -> bool {
         self.hmem.as_ref().is_none_or(|hmem| hmem.is_host(address))
     }
 
-    /// Makes a region one of the endpoint, where regions belong to endpoints.
+    /// Binds a region to the endpoint, where regions belong to endpoints.
     fn join(&self, region: &Fid<fid_mr>) -> Result<(), (i32, String)> {
-        // SAFETY: open objects: nothing is registered when the endpoint has been closed
+        // SAFETY: open objects: nothing is registered after the endpoint has been closed
         // (`link.rs`).
         let result = unsafe {
             match fi_bind(region.fid(), self.endpoint.0, 0) {

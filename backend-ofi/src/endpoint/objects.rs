@@ -1,4 +1,4 @@
-//! Objects of libfabric that are closed when they are dropped.
+//! libfabric objects that are closed when they are dropped.
 
 use std::ptr::NonNull;
 
@@ -31,19 +31,20 @@ classes! {
     fid_mr "memory region",
 }
 
-/// An open object. What was opened from it must be closed first: fields are declared in that order.
+/// An open object. Objects that were opened from it must be closed first: fields are declared in
+/// that order.
 pub(crate) struct Fid<C: Class>(NonNull<C>);
 
-// SAFETY: libfabric's objects belong to no thread. They are used from one at a time, under the
-// engine's lock, but for the descriptors in a bell, which the system protects.
+// SAFETY: libfabric's objects belong to no thread. They are used by one thread at a time, under the
+// engine's lock, except for the descriptors in a bell, which the system protects.
 unsafe impl<C: Class> Send for Fid<C> {}
 
-// SAFETY: a shared object gives nothing but its address; what is done with that is `unsafe`, and
+// SAFETY: a shared object gives access to nothing but its address. Using that is `unsafe`, and
 // happens on one thread at a time.
 unsafe impl<C: Class> Sync for Fid<C> {}
 
 impl<C: Class> Fid<C> {
-    /// Opens an object: `open` writes its address and gives libfabric's result.
+    /// Opens an object: `open` writes its address and returns libfabric's result.
     pub(crate) fn open(
         library: &Library,
         open: impl FnOnce(*mut *mut C) -> i32,
@@ -59,9 +60,9 @@ impl<C: Class> Fid<C> {
             .ok_or_else(|| failed("the provider gave none"))
     }
 
-    /// Closes the object; if it refuses, gives it back with libfabric's result.
+    /// Closes the object. If libfabric refuses, returns the object and libfabric's result.
     pub(crate) fn close(self) -> Result<(), (Self, i32)> {
-        // SAFETY: open until now, and not used after, unless it stays open.
+        // SAFETY: open until now, and not used afterwards, unless it stays open.
         match unsafe { fi_close(self.fid()) } {
             0 => {
                 std::mem::forget(self);
@@ -77,7 +78,7 @@ impl<C: Class> Fid<C> {
         self.0.as_ptr()
     }
 
-    /// The object as what all objects are.
+    /// The object as a `fid`, with which every object begins.
     pub(crate) fn fid(&self) -> *mut fid {
         self.0.as_ptr().cast()
     }
@@ -85,7 +86,7 @@ impl<C: Class> Fid<C> {
 
 impl<C: Class> Drop for Fid<C> {
     fn drop(&mut self) {
-        // SAFETY: open until now; what depends on it has been dropped before.
+        // SAFETY: open until now; objects that depend on it have been dropped before.
         let result = unsafe { fi_close(self.fid()) };
         if result != 0 {
             portolan_core::log!(WARN, result, "closing the {} failed", C::NAME);

@@ -1,4 +1,4 @@
-//! What libfabric hands back with a completion.
+//! The context that libfabric hands back with a completion.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -14,23 +14,24 @@ pub(crate) enum Kind {
     Bulk,
     /// A receive buffer.
     Receive,
-    /// A piece of a peer's buffer.
+    /// A read of a piece of a peer's buffer.
     Read,
-    /// Something that the provider matches.
+    /// An operation that the provider matches.
     Tagged,
     /// An operation on memory that a peer has registered.
     Remote,
 }
 
-/// The place that a provider may use while an operation is under way, and what the operation is.
+/// The space that a provider may use while an operation is under way, and a description of the
+/// operation.
 #[repr(C)]
 pub(crate) struct Op {
     /// The provider's (`FI_CONTEXT`, `FI_CONTEXT2`).
     scratch: fi_context2,
     pub(crate) kind: Kind,
-    /// Which of its kind.
+    /// Its index among those of its kind.
     pub(crate) index: u32,
-    /// The peer that it concerns; no meaning for receives.
+    /// The peer that it concerns; meaningless for receives.
     pub(crate) peer: u32,
     /// Bytes.
     pub(crate) len: u32,
@@ -66,18 +67,18 @@ impl Ops {
     /// One operation of a kind, with this number.
     pub(crate) fn one(kind: Kind, number: usize) -> Self {
         let ops = Self::new(kind, 1);
-        // SAFETY: just made, and nobody else has it.
+        // SAFETY: just made, and nothing else has it.
         unsafe { (*ops.at(0)).index = number as u32 };
         ops
     }
 
     fn at(&self, index: usize) -> *mut Op {
         assert!(index < self.0.len(), "there is no operation {index}");
-        // SAFETY: inside of the allocation, just checked.
+        // SAFETY: inside the allocation, as was just checked.
         unsafe { self.0.as_ptr().cast::<Op>().add(index) }
     }
 
-    /// As libfabric's functions take it.
+    /// The operation's context for libfabric's functions.
     #[inline]
     pub(crate) fn context(&self, index: usize) -> *mut c_void {
         self.at(index).cast()
@@ -87,7 +88,7 @@ impl Ops {
     #[inline]
     pub(crate) fn note(&mut self, index: usize, peer: u32, len: usize) {
         let op = self.at(index);
-        // SAFETY: ours; the provider knows of the scratch only.
+        // SAFETY: these fields are this crate's; the provider only knows of the scratch.
         unsafe {
             (*op).peer = peer;
             (*op).len = len as u32;
@@ -102,7 +103,7 @@ impl Ops {
         unsafe { ((*op).peer, (*op).len as usize) }
     }
 
-    /// What a completion's context says: kind and index.
+    /// The kind and index in a completion's context.
     ///
     /// # Safety
     /// It must come from [`context`](Self::context) of operations that are still there.
@@ -116,7 +117,7 @@ impl Ops {
 
 impl Drop for Ops {
     fn drop(&mut self) {
-        // SAFETY: leaked by `new`; the endpoint is closed, so the provider has no use for it.
+        // SAFETY: leaked by `new`; the endpoint is closed, so the provider no longer uses it.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }

@@ -1,4 +1,5 @@
-//! Memory for packets: mapped once, registered where the provider wants that, cut into equal parts.
+//! Memory for packets: mapped once, registered where the provider requires it, cut into equal
+//! parts.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -26,7 +27,7 @@ struct Map {
     len: usize,
 }
 
-// SAFETY: plain memory, which belongs to whoever has the map.
+// SAFETY: plain memory, which belongs to the owner of the map.
 unsafe impl Send for Map {}
 
 impl Drop for Map {
@@ -37,7 +38,7 @@ impl Drop for Map {
 }
 
 impl Slab {
-    /// `count` parts of at least `part` bytes. `key` is for providers that do not choose keys
+    /// Maps `count` parts of at least `part` bytes. `key` is for providers that do not choose keys
     /// themselves, and must not be used twice in a domain.
     pub(crate) fn new(
         domain: &Domain,
@@ -73,20 +74,20 @@ impl Slab {
         Ok(Self { region, map, part })
     }
 
-    /// Where a part begins.
+    /// The start of a part.
     #[inline]
     pub(crate) fn part(&self, index: usize) -> *mut u8 {
         debug_assert!((index + 1) * self.part <= self.map.len);
-        // SAFETY: inside of the mapping: indices are below the count.
+        // SAFETY: inside the mapping, because indices are below the count.
         unsafe { self.map.start.as_ptr().add(index * self.part) }
     }
 
-    /// Ends the registration: nothing is sent from there or received into it any more.
+    /// Ends the registration: nothing is sent from the slab or received into it any more.
     pub(crate) fn unregister(&mut self) {
         self.region = None;
     }
 
-    /// Whether the provider wanted it to be registered.
+    /// Whether the provider required registration.
     #[cfg(test)]
     pub(crate) fn is_registered(&self) -> bool {
         self.region.is_some()
@@ -102,7 +103,7 @@ impl Slab {
         self.map.len
     }
 
-    /// What operations on this memory need.
+    /// The descriptor for operations on this memory.
     #[inline]
     pub(crate) fn desc(&self) -> *mut c_void {
         desc(self.region.as_ref())

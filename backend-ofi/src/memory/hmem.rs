@@ -1,8 +1,8 @@
-//! Memory of accelerators in the provider's hands (`FI_HMEM`).
+//! Accelerator memory in the provider's hands (`FI_HMEM`).
 //!
-//! A provider that was asked for it registers memory together with the interface and the device to
-//! which it belongs. Who owns an address is asked of the accelerators' drivers, once for each
-//! registration. Without `FI_HMEM` nothing is asked: all that comes here is the host's then.
+//! A provider that was asked for `FI_HMEM` registers memory together with the interface and the
+//! accelerator that own it. The accelerators' drivers are asked who owns an address, once for each
+//! registration. Without `FI_HMEM` nothing is asked: then all memory that comes here is the host's.
 
 use libfabric_sys::{
     FI_ENOSYS, FI_EOPNOTSUPP, FI_HMEM_CUDA, FI_HMEM_NEURON, FI_HMEM_ROCR, FI_HMEM_SYNAPSEAI,
@@ -26,24 +26,24 @@ const KINDS: [MemoryKind; 6] = [
     MemoryKind::SynapseAi,
 ];
 
-/// Key of registrations that only show whether a provider has an interface. Nothing else has it.
+/// Key of registrations that only test whether a provider has an interface. Nothing else uses it.
 const TRIAL: u64 = 15;
 
-/// A page, as it would have to be for any interface.
+/// A page, aligned as any interface needs it.
 #[repr(align(4096))]
 struct Page([u8; 4096]);
 
-/// The accelerators of this machine, and how they are to be served.
+/// This machine's accelerators, and how they are to be served.
 #[derive(Clone, Debug)]
 pub(crate) struct Accelerators {
-    /// Who knows what is their memory.
+    /// The drivers, which know the accelerators' memory.
     pub(crate) drivers: Staging,
-    /// The host's memory is registered like theirs, because somebody said `on`.
+    /// Whether the host's memory is registered like theirs, because the setting is `on`.
     pub(crate) always: bool,
 }
 
 impl Accelerators {
-    /// As a setting wants them; `None` if nobody is to be asked for `FI_HMEM`.
+    /// The accelerators under a setting; `None` if the provider is not to be asked for `FI_HMEM`.
     pub(crate) fn wanted(setting: Switch) -> Option<Self> {
         let always = setting == Switch::On;
         if setting == Switch::Off {
@@ -54,19 +54,19 @@ impl Accelerators {
     }
 }
 
-/// What a domain's provider takes.
+/// The kinds of memory that a domain's provider takes.
 #[derive(Debug)]
 pub(crate) struct Hmem {
     owners: Accelerators,
     kinds: Vec<MemoryKind>,
-    /// Buffers of accelerators have to be registered for every operation.
+    /// Whether accelerator buffers have to be registered for every operation.
     registers: bool,
 }
 
 impl Hmem {
-    /// What an open domain takes; `None` if it was not asked for `FI_HMEM`, or takes nothing of the
-    /// accelerators that are here: then nobody need ask their drivers whose an address is, and all
-    /// that comes here is the host's.
+    /// What an open domain takes. `None` if it was not asked for `FI_HMEM`, or takes nothing of
+    /// this machine's accelerators: then no driver need be asked who owns an address, because all
+    /// memory that comes here is the host's.
     pub(crate) fn examine(domain: &Domain) -> Option<Self> {
         let owners = domain.info.memory.clone()?;
         let kinds = kinds(domain);
@@ -82,7 +82,8 @@ impl Hmem {
         })
     }
 
-    /// Whose memory an address is; an error if the provider does not take it.
+    /// The kind of memory at an address, and the accelerator's number; an error if the provider
+    /// does not take it.
     pub(crate) fn place_of(&self, address: *const u8) -> Result<(MemoryKind, i32), String> {
         let place = self.owners.drivers.place_of(address);
         match self.kinds.contains(&place.0) {
@@ -91,7 +92,7 @@ impl Hmem {
         }
     }
 
-    /// Whether the processor loads and stores memory at this address.
+    /// Whether the processor can load and store memory at this address.
     pub(crate) fn is_host(&self, address: *const u8) -> bool {
         self.owners.drivers.kind_of(address) == MemoryKind::Host
     }
@@ -106,15 +107,15 @@ impl Hmem {
         self.kinds.contains(&kind)
     }
 
-    /// The interfaces, for people.
+    /// The interfaces, in words for users.
     pub(crate) fn shown(&self) -> String {
         shown(&self.kinds)
     }
 }
 
-/// How memory of accelerators gets to the network under these settings, for people: the way by the
-/// provider, and why it is not taken, if it is not: then it goes through the host. Opens an
-/// endpoint.
+/// How accelerator memory gets to the network under these settings, in words for users: the path
+/// through the provider, and, if that is not taken, the reason, in which case the memory goes
+/// through the host. Opens an endpoint.
 #[must_use]
 pub fn accelerators(config: &Config) -> (String, Option<String>) {
     let mode = config.hmem.show();
@@ -144,7 +145,7 @@ pub fn accelerators(config: &Config) -> (String, Option<String>) {
     } else {
         Some(format!("there is no {}", shown(&drivers)))
     };
-    // Somebody who has said `on` wants the host's memory registered in that way.
+    // A user who sets `on` wants the host's memory registered in that way.
     let why = why.filter(|_| config.hmem != Switch::On);
     (what, why.and_then(|why| instead(&why)))
 }
@@ -174,9 +175,9 @@ pub(crate) fn shown(kinds: &[MemoryKind]) -> String {
     kinds.iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
-/// Which kinds of memory a domain with `FI_HMEM` registers: libfabric refuses a page under the
-/// interface of another kind in one way if it was built without that, or found no device, and in
-/// others if not.
+/// Which kinds of memory a domain with `FI_HMEM` registers. To find out, a page of host memory is
+/// registered under each interface. libfabric reports one sort of error if it was built without
+/// that interface, or found no accelerator, and other errors otherwise.
 fn kinds(domain: &Domain) -> Vec<MemoryKind> {
     let mut page = Box::new(Page([0; 4096]));
     let (start, len) = (page.0.as_mut_ptr(), page.0.len());
@@ -201,7 +202,7 @@ mod tests {
     use crate::start::provider::choose;
     use crate::testing::skipped;
 
-    /// A device that has the second half of some bytes of the host.
+    /// An accelerator that owns the second half of some bytes of the host.
     struct Fake(std::ops::Range<usize>);
 
     // SAFETY: its memory is the host's, and its copies are over when they return.
@@ -233,7 +234,7 @@ mod tests {
             hmem,
             ..Config::default()
         };
-        // The shm provider is offered where it cannot be opened, too: /dev/shm may be missing or
+        // The shm provider is also offered where it cannot be opened: /dev/shm may be missing or
         // full.
         let ranks = in_process_with(1, &config).map_err(|why| skipped("FI_HMEM", &why.to_string()));
         ranks.ok()?.pop()
@@ -247,7 +248,7 @@ mod tests {
         };
         for kind in KINDS {
             let interface = interface(kind);
-            // SAFETY: the address is of one of these, which is what the kind says.
+            // SAFETY: the address is that of an interface, as the type says.
             let name =
                 unsafe { library.fi_tostr((&raw const interface).cast(), FI_TYPE_HMEM_IFACE) };
             assert_eq!(
@@ -285,8 +286,8 @@ mod tests {
             let token = rank.register(host, 2048, MemoryKind::Host);
             rank.deregister(&token.expect("memory of the host"));
         }
-        // As if the library had been built with it: the interface and the device reach it, which
-        // says no.
+        // Pretends that the library was built with it: interface and accelerator then reach the
+        // library, which refuses.
         let hmem = rank.link.domain.hmem.as_mut().expect("as above");
         hmem.kinds.push(MemoryKind::Neuron);
         assert_eq!(hmem.place_of(device), Ok((MemoryKind::Neuron, 3)));

@@ -77,7 +77,7 @@ impl Tags {
         }
         match reach(ofi, peer) {
             None => {}
-            Some(verdict) => return verdict == Sent::Done, // Lost with whoever has left.
+            Some(verdict) => return verdict == Sent::Done, // The peer has left: the message is lost.
         }
         let mut stack = [const { MaybeUninit::<u8>::uninit() }; ON_STACK];
         let start = match in_place(data, args.rep) {
@@ -197,7 +197,7 @@ impl Tags {
                 self.counts.sent += 1;
                 ofi.peers[peer as usize].injected = peer != ofi.rank;
             }
-            // Lost with whoever has left.
+            // The peer has left: the message is lost.
             Some(Sent::Done) => self.finish(number, End::Over(Status::EMPTY)),
             // This rank's death would not end what it sends to itself.
             Some(Sent::Gone) if peer == ofi.rank => self.finish(number, End::Failed(peer)),

@@ -1,7 +1,7 @@
 //! Descriptions of what providers offer, in the library's own memory.
 //!
-//! A newer library's description is longer than the bindings say. It is read through the library
-//! only where it is copied or freed; what the bindings know of it lies where they say.
+//! A newer library's description is longer than the bindings say. It is only copied and freed by
+//! the library itself; the fields that the bindings know are at the same offsets.
 
 use std::ffi::{CStr, c_char};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -25,9 +25,9 @@ use crate::memory::hmem::Accelerators;
 pub(crate) struct Info {
     library: Library,
     info: NonNull<fi_info>,
-    /// Whether its provider can say that what is written has been delivered.
+    /// Whether its provider can report that written data has been delivered.
     pub(crate) delivers: bool,
-    /// Whose memory its provider is to take, if it was asked for that of accelerators.
+    /// The accelerators whose memory its provider is to take, if it was asked for that.
     pub(crate) memory: Option<Accelerators>,
 }
 
@@ -51,15 +51,15 @@ impl Info {
         }
     }
 
-    /// An empty one, for hints.
+    /// Makes an empty one, for hints.
     fn empty(library: Library) -> Result<Self, String> {
         NonNull::new(library.fi_allocinfo())
             .map(|info| Self::of(library, info))
             .ok_or_else(|| "libfabric has no memory for a description".to_owned())
     }
 
-    /// What is wanted of any provider: reliable datagrams with these capabilities besides messages,
-    /// and every mode that this crate can live with.
+    /// What is wanted of every provider: reliable datagrams with these capabilities in addition to
+    /// messages, and any mode that this crate supports.
     pub(crate) fn hints(library: Library, caps: u64) -> Result<Self, String> {
         let mut hints = Self::empty(library)?;
         let info = hints.get_mut();
@@ -75,11 +75,11 @@ impl Info {
                 (*info.domain_attr).mr_mode |= FI_MR_HMEM as i32;
             }
             (*info.domain_attr).threading = FI_THREAD_DOMAIN;
-            // What it has no room for it refuses, for a while: nothing here counts what its queues
-            // hold.
+            // The provider refuses what it has no room for, for a while: this crate does not count
+            // how much its queues hold.
             (*info.domain_attr).resource_mgmt = FI_RM_ENABLED;
             if caps & FI_TAGGED != 0 {
-                // What is matched by tags is not numbered.
+                // Messages that the provider matches are not numbered.
                 (*info.tx_attr).msg_order = FI_ORDER_SAS;
                 (*info.rx_attr).msg_order = FI_ORDER_SAS;
             }
@@ -87,14 +87,13 @@ impl Info {
         Ok(hints)
     }
 
-    /// Asks for completions that say that what is sent or written has been delivered.
+    /// Asks for completions which mean that sent or written data has been delivered.
     pub(crate) fn ask_delivery(&mut self) {
         // SAFETY: a description has all of its parts.
         unsafe { (*self.get_mut().tx_attr).op_flags = FI_DELIVERY_COMPLETE };
     }
 
-    /// Asks for the provider's work to be done in the calls of the program, not in a thread beside
-    /// it.
+    /// Asks the provider to do its work in the program's calls, not in a thread of its own.
     pub(crate) fn ask_no_thread(&mut self) {
         // SAFETY: a description has all of its parts.
         unsafe { (*self.get_mut().domain_attr).data_progress = FI_PROGRESS_MANUAL };
@@ -103,8 +102,8 @@ impl Info {
     /// Asks for exactly what `like` describes.
     pub(crate) fn name(&mut self, like: &Self) {
         let info = self.get_mut();
-        // SAFETY: both have all of their parts; the strings of hints are freed by the library, as
-        // memory of `malloc`, which `strdup` gives.
+        // SAFETY: both have all of their parts. The library frees the strings of hints as memory of
+        // `malloc`, which `strdup` returns.
         unsafe {
             (*info.fabric_attr).prov_name = copied((*like.get().fabric_attr).prov_name);
             (*info.fabric_attr).name = copied((*like.get().fabric_attr).name);
@@ -112,7 +111,7 @@ impl Info {
         }
     }
 
-    /// All that the library offers under `hints`; with none, everything there is.
+    /// Everything that the library offers under `hints`; without hints, everything there is.
     pub(crate) fn list(library: Library, hints: Option<&Self>) -> Result<Vec<Self>, String> {
         let null = std::ptr::null();
         let hints = hints.map_or(null, |hints| hints.info.as_ptr().cast_const());
@@ -213,35 +212,35 @@ impl Info {
         self.domain_attr().mr_mode as u64 & bits != 0
     }
 
-    /// Has memory registered in other ways than the provider asks for.
+    /// Makes memory be registered in other ways than the provider asks for.
     #[cfg(test)]
     pub(crate) fn set_mr_modes(&mut self, bits: u64) {
         // SAFETY: a description has all of its parts.
         unsafe { (*self.get_mut().domain_attr).mr_mode = bits as i32 };
     }
 
-    /// Has addresses kept in another way than the provider would.
+    /// Makes addresses be kept in another way than the provider would.
     #[cfg(test)]
     pub(crate) fn set_av_type(&mut self, kind: libfabric_sys::fi_av_type) {
         // SAFETY: a description has all of its parts.
         unsafe { (*self.get_mut().domain_attr).av_type = kind };
     }
 
-    /// As if the provider had no longer messages.
+    /// Pretends that the provider has no longer messages.
     #[cfg(test)]
     pub(crate) fn set_longest(&mut self, len: usize) {
         // SAFETY: a description has all of its parts.
         unsafe { (*self.get_mut().ep_attr).max_msg_size = len };
     }
 
-    /// As if the provider let its queues overflow.
+    /// Pretends that the provider lets its queues overflow.
     #[cfg(test)]
     pub(crate) fn let_overflow(&mut self) {
         // SAFETY: a description has all of its parts.
         unsafe { (*self.get_mut().domain_attr).resource_mgmt = FI_RM_DISABLED };
     }
 
-    /// As if the provider called its domain so.
+    /// Pretends that the provider's domain has this name.
     #[cfg(test)]
     pub(crate) fn set_domain(&mut self, name: &str) {
         let name = std::ffi::CString::new(name).expect("no zero inside");
@@ -253,7 +252,7 @@ impl Info {
         }
     }
 
-    /// How memory is registered, for people.
+    /// How memory is registered, in words for users.
     pub(crate) fn registration(&self) -> String {
         let choice = |bits, yes, no| if self.mr_mode(bits) { yes } else { no };
         let parts = [
@@ -266,13 +265,13 @@ impl Info {
         parts.join(", ")
     }
 
-    /// The address of this side, where it is one of IP.
+    /// The address of this side, where it is an IP address.
     pub(crate) fn ip(&self) -> Option<IpAddr> {
         let info = self.get();
         if info.src_addr.is_null() {
             return None;
         }
-        // SAFETY: the format says what lies there, and the length that it is whole.
+        // SAFETY: the format says what lies there, and the length shows that it is complete.
         unsafe {
             if info.addr_format == FI_SOCKADDR_IN
                 && info.src_addrlen >= size_of::<libc::sockaddr_in>()
@@ -302,7 +301,7 @@ fn text(string: *const c_char) -> String {
         .into_owned()
 }
 
-/// A copy that `free` can free.
+/// A copy for `free`.
 fn copied(string: *const c_char) -> *mut c_char {
     if string.is_null() {
         return std::ptr::null_mut();

@@ -1,16 +1,16 @@
 //! The network interfaces of this machine, by their names and addresses, and which of them are
 //! down.
 //!
-//! libfabric's list leaves out most of those, so that who names one is told that there is no such
-//! network; others, such as a loopback interface that nobody has brought up, it lists with an
-//! address that reaches nobody.
+//! libfabric's list leaves out most interfaces that are down, so that a user who names one is told
+//! that there is no such network. Others, such as a loopback interface that nobody has brought up,
+//! it does list, with an address that reaches nobody.
 
 use std::ffi::CStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::start::info::Info;
 
-/// All interfaces, of which some are down.
+/// All interfaces.
 #[derive(Debug, Default)]
 pub(crate) struct Interfaces(Vec<Interface>);
 
@@ -18,12 +18,12 @@ pub(crate) struct Interfaces(Vec<Interface>);
 struct Interface {
     name: String,
     is_up: bool,
-    /// An address of it. It is there once for each.
+    /// One of its addresses. The interface has one entry for each.
     address: Option<IpAddr>,
 }
 
 impl Interfaces {
-    /// Asks the system. None, if it does not say.
+    /// Asks the system. Empty if that fails.
     pub(crate) fn now() -> Self {
         let mut first: *mut libc::ifaddrs = std::ptr::null_mut();
         // SAFETY: a place for the list, which is freed below.
@@ -34,7 +34,7 @@ impl Interfaces {
         let mut next = first;
         // SAFETY: the list's entries, up to its end, are valid until it is freed.
         while let Some(entry) = unsafe { next.as_ref() } {
-            // SAFETY: every entry has a name, which ends.
+            // SAFETY: every entry has a name that ends with a zero byte.
             let name = unsafe { CStr::from_ptr(entry.ifa_name) };
             all.push(Interface {
                 name: name.to_string_lossy().into_owned(),
@@ -44,12 +44,12 @@ impl Interfaces {
             });
             next = entry.ifa_next;
         }
-        // SAFETY: what getifaddrs has given, once.
+        // SAFETY: the list that getifaddrs returned, freed once.
         unsafe { libc::freeifaddrs(first) };
         Self(all)
     }
 
-    /// The interface, if it is down, that an entry of libfabric's list is for.
+    /// The interface of an entry in libfabric's list, if that interface is down.
     pub(crate) fn below(&self, info: &Info) -> Option<&str> {
         let address = info.ip()?;
         self.named(&info.domain(), Some(address))
@@ -60,15 +60,15 @@ impl Interfaces {
         self.named(wish, wish.parse().ok())
     }
 
-    /// Whether an interface of this name has an address: not every network is called as the
-    /// interface over which IP goes there.
+    /// Whether an interface of this name has this address: a network's name may differ from that of
+    /// the interface over which IP reaches it.
     pub(crate) fn has(&self, name: &str, address: IpAddr) -> bool {
         let all = &mut self.0.iter();
         all.any(|one| one.name == name && one.address == Some(address))
     }
 
-    /// By its name, if there is one of that; else by an address, which one that is up may have as
-    /// well.
+    /// Finds an interface that is down: by its name, if one has that name; otherwise by an address,
+    /// unless an interface that is up has it as well.
     fn named(&self, name: &str, address: Option<IpAddr>) -> Option<&str> {
         let all = || self.0.iter();
         let named = all().find(|one| one.name == name);
@@ -78,10 +78,10 @@ impl Interfaces {
     }
 }
 
-/// The address of IP that a socket address has, if it is one.
+/// The IP address in a socket address, if it is one.
 ///
 /// # Safety
-/// It is null, or valid for its family.
+/// `address` is null, or valid for its family.
 unsafe fn ip_at(address: *const libc::sockaddr) -> Option<IpAddr> {
     // SAFETY: from the caller; every address begins with its family.
     let family = unsafe { address.as_ref() }?.sa_family;
@@ -129,19 +129,19 @@ mod tests {
         assert_eq!(interfaces.wished("fe80::1"), Some("vb"));
         assert_eq!(interfaces.wished("10.1.2.4"), None);
         assert_eq!(interfaces.wished("v"), None);
-        // Another one that is up has it as well.
+        // Another interface, which is up, has it as well.
         assert_eq!(interfaces.wished("10.1.2.9"), None);
         let address = "10.1.2.9".parse().ok();
         assert_eq!(interfaces.named("eth", address), None);
         assert_eq!(interfaces.named("wg", address), Some("wg"));
     }
 
-    /// Runs in a network of its own, whose loopback interface nobody has brought up; `None` if that
-    /// is not allowed here.
+    /// Runs in a network namespace of its own, whose loopback interface is down; `None` if that is
+    /// not allowed here.
     fn without_a_network<R: Send>(body: impl FnOnce() -> R + Send) -> Option<R> {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
-                // SAFETY: no memory is involved. It is this thread's network alone that changes.
+                // SAFETY: no memory is involved. Only this thread's network changes.
                 let alone = unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0;
                 alone.then(body)
             });
@@ -157,8 +157,7 @@ mod tests {
             interface: Some("lo".to_owned()),
             ..Config::default()
         };
-        // The library looks which providers there are once, for all threads: where there is a
-        // network.
+        // The library looks for providers once, for all threads: do that where there is a network.
         let usable = offers(&config).is_ok_and(|(_, all)| all.iter().any(|o| o.unusable.is_none()));
         if !usable {
             return skipped(what, "there is no provider tcp");

@@ -1,14 +1,13 @@
-//! How a rank comes to be: the library, which provider, on which network, and how the ranks come
-//! together.
+//! How a rank starts: the library, the provider, the network, and how the ranks come together.
 //!
 //! - [`info`]: descriptions of what providers offer, in the library's own memory
 //! - [`interfaces`]: the network interfaces of this machine, by their names and addresses, and
 //!   which of them are down
-//! - [`library`]: opening libfabric without letting it change how the process handles signals
+//! - [`library`]: opens libfabric without letting it change how the process handles signals
 //! - [`networks`]: whether the ranks' addresses can be on one network
-//! - [`open`]: making the transport: one rank of a job of processes, or all ranks of a job inside
+//! - [`open`]: makes the transport: one rank of a job of processes, or all ranks of a job inside
 //!   one process
-//! - [`provider`]: what there is, what of it will do, and the best of that
+//! - [`provider`]: lists what libfabric offers, which offers are usable, and the best of these
 
 pub(crate) mod info;
 pub(crate) mod interfaces;

@@ -1,27 +1,28 @@
-//! Whether the ranks' addresses can be on one network, as far as they say so themselves.
+//! Checks whether the ranks' addresses can be on one network, as far as the addresses show.
 
 use std::net::{IpAddr, SocketAddr};
 
 use crate::addr::Card;
 use crate::deaths::sever;
 
-/// On which network stack a rank is: the boot of its host, and the namespace. Containers may share
-/// one although each numbers its processes itself, which makes them different nodes in all else.
+/// The network stack of a rank: its host's boot id and the network namespace. Containers may share
+/// one even if each numbers its processes itself, which makes them different nodes in every other
+/// respect.
 fn stack(card: &Card) -> (&str, &str) {
     let mut parts = card.node.split(':');
     let boot = parts.next().unwrap_or_default();
     (boot, parts.next_back().unwrap_or_default())
 }
 
-/// Where a rank is, for messages.
+/// The host and the address of a rank, for messages.
 fn place(rank: usize, card: &Card, address: SocketAddr) -> String {
     format!("rank {rank} (on {}) is at {}", card.host, address.ip())
 }
 
-/// Why ranks of different nodes cannot talk to each other; `None` if nothing is known that speaks
-/// against it. Every rank has the same cards and says the same.
+/// Why ranks of different nodes cannot communicate; `None` if nothing shows that they cannot. Every
+/// rank has the same cards and comes to the same verdict.
 ///
-/// Addresses of different subnets are not refused: networks are routed.
+/// Addresses of different subnets are accepted, because networks are routed.
 pub(crate) fn apart(cards: &[Card]) -> Option<String> {
     let known = cards.iter().enumerate();
     let known: Vec<(usize, &Card, SocketAddr)> = known
@@ -31,7 +32,7 @@ pub(crate) fn apart(cards: &[Card]) -> Option<String> {
     let other = known
         .iter()
         .find(|(_, card, _)| stack(card) != stack(own))?;
-    // Who can be reached on its own node only, and somebody on another.
+    // A rank that can only be reached on its own node, while some other rank is on another node.
     let inward = known.iter().find(|(_, _, address)| is_inward(address.ip()));
     if let Some(&(rank, card, inside)) = inward {
         let elsewhere = match stack(card) == stack(own) {
@@ -52,7 +53,7 @@ pub(crate) fn apart(cards: &[Card]) -> Option<String> {
     ))
 }
 
-/// Whether an address means another host on each host.
+/// Whether an address refers to the own host on every host.
 fn is_inward(ip: IpAddr) -> bool {
     ip.is_loopback() || ip.is_unspecified()
 }

@@ -1,15 +1,15 @@
-//! Making the transport: one rank of a job of processes, or all ranks of a job inside one process.
+//! Makes the transport: one rank of a job of processes, or all ranks of a job inside one process.
 //!
 //! # How processes come together
-//! 1. Every rank opens an endpoint, posts its buffers, and publishes its [`Card`]; or why it could
-//!    not.
+//! 1. Every rank opens an endpoint, posts its buffers, and publishes its [`Card`], or the reason
+//!    why it could not.
 //! 2. Fence. Every rank reads all cards and comes to the same verdict about them.
-//! 3. The processes of a node share the roster of the first of them, and watch each other. That
-//!    needs the others' cards, and descriptors, of which a rank may have too few: every rank says
-//!    whether it could.
-//! 4. Fence. Every rank reads what all have said.
+//! 3. The processes of a node share the roster of the first of them, and watch each other. For
+//!    that, a rank needs the others' cards, and descriptors, of which it may have too few. So every
+//!    rank publishes whether it succeeded.
+//! 4. Fence. Every rank reads what all others have published.
 //!
-//! Nothing more is agreed on: whoever is the first to send finds the other's buffers posted.
+//! Nothing more is agreed on: the first rank to send finds the other's buffers posted.
 
 use std::net::{IpAddr, UdpSocket};
 use std::sync::Arc;
@@ -35,18 +35,19 @@ use crate::start::info::Info;
 use crate::start::networks;
 use crate::start::provider;
 
-/// One rank of a job of processes. Collective: every rank of the job calls it.
+/// Makes one rank of a job of processes. Collective: every rank of the job calls it.
 ///
 /// # Errors
 /// [`Job`](ErrorKind::Job) if the launcher fails,
-/// [`TransportUnavailable`](ErrorKind::TransportUnavailable) if there is no library, no provider as
-/// wanted, or the ranks' providers cannot talk to each other: the same text on every rank.
+/// [`TransportUnavailable`](ErrorKind::TransportUnavailable) if there is no library, no provider
+/// that satisfies the settings, or if the ranks' providers cannot communicate. The text is the same
+/// on every rank.
 pub fn open(job: &mut dyn Bootstrap, settings: &Settings) -> Result<Ofi, Error> {
     let rank = job.rank();
     open_with(job, &Config::from_settings(settings)).map_err(|e| e.on_rank(rank).on_device("ofi"))
 }
 
-/// [`open`] with wishes and sizes of one's own.
+/// [`open`] with a configuration of the caller's.
 ///
 /// # Errors
 /// As for [`open`].
@@ -59,7 +60,7 @@ pub fn open_with(job: &mut dyn Bootstrap, config: &Config) -> Result<Ofi, Error>
         Err(error) => format!("error {}", error.to_string().replace('\n', " ")),
     };
     let cards = told(job, "rank", &text, Card::from_text)?;
-    // A rank that has no endpoint says why, and nobody comes as far as this.
+    // A rank without an endpoint has published why, and no rank gets as far as this.
     let ip = made.as_ref().is_ok_and(Made::has_ip);
     judge(&cards, ip)?;
     if made.as_ref().is_ok_and(Made::needs_acquaintance) {
@@ -70,7 +71,8 @@ pub fn open_with(job: &mut dyn Bootstrap, config: &Config) -> Result<Ofi, Error>
         Ok(_) => "card ".to_owned(),
         Err(error) => format!("error {}", error.to_string().replace('\n', " ")),
     };
-    // Some answer late, and would not if those who have theirs had ended the job.
+    // Some ranks answer late, and could not answer at all if ranks that have their answers had
+    // ended the job.
     let all = told(job, "joined", &text, |_| Ok(()));
     if all.is_err() && size > 1 {
         let _ = job.fence();
@@ -103,7 +105,7 @@ fn join(made: Made, (rank, number): (u32, u32), cards: &[Card], config: &Config)
         .filter(|&peer| peer != rank && cards[peer as usize].node == own.node)
         .map(|peer| (peer, cards[peer as usize].process));
     let info = &link.domain.info;
-    // Its queues are other processes' as well, with their locks.
+    // Its queues, with their locks, are shared with other processes.
     let counted = caps::over(info, "shm").then(|| (rank, info.provider()));
     let watcher = Watcher::start(Arc::clone(&shared), here, heart, counted).map_err(unavailable)?;
     let place = Place {
@@ -117,8 +119,8 @@ fn join(made: Made, (rank, number): (u32, u32), cards: &[Card], config: &Config)
     Ofi::new(link, place, Some(watcher)).map_err(unavailable)
 }
 
-/// All ranks of a job inside this process, each with an endpoint of its own: for ranks that are
-/// threads, or that one thread steps.
+/// Makes all ranks of a job inside this process, each with an endpoint of its own: for ranks that
+/// are threads, or that one thread steps.
 ///
 /// # Errors
 /// [`InvalidArgument`](ErrorKind::InvalidArgument) for no ranks or too many,
@@ -127,7 +129,7 @@ pub fn in_process(n: u32, settings: &Settings) -> Result<Vec<Ofi>, Error> {
     in_process_with(n, &Config::from_settings(settings)).map_err(|e| e.on_device("ofi"))
 }
 
-/// [`in_process`] with wishes and sizes of one's own.
+/// [`in_process`] with a configuration of the caller's.
 ///
 /// # Errors
 /// As for [`in_process`].
@@ -136,14 +138,14 @@ pub fn in_process_with(n: u32, config: &Config) -> Result<Vec<Ofi>, Error> {
     in_process_as(n, config, provider::choose(config)?)
 }
 
-/// [`in_process_with`] over a provider as it is described.
+/// [`in_process_with`] over the provider that is described.
 pub(crate) fn in_process_as(
     n: u32,
     config: &Config,
     (library, info): (Library, Info),
 ) -> Result<Vec<Ofi>, Error> {
     let needed = acquaint::is_needed(library.version(), &info);
-    // One provider, one trial.
+    // The first endpoint's trial of the provider is enough.
     let open = |rank| Link::new(library, info.duplicate()?, config, n, rank > 0);
     let opened: Vec<Link> = (0..n)
         .map(open)
@@ -157,7 +159,7 @@ pub(crate) fn in_process_as(
     let addresses = Addresses::new(names.iter().map(|name| &**name));
     let shared = Arc::new(Shared::new(Roster::within(n), n));
     let nodes: Arc<[u32]> = vec![0; n as usize].into();
-    // Told apart from other jobs of this process, and of others.
+    // A name that distinguishes this job from others, of this process and elsewhere.
     let job = job_number(&format!(
         "{}.{:p}",
         std::process::id(),
@@ -187,11 +189,11 @@ pub(crate) fn in_process_as(
     Ok(ranks)
 }
 
-/// Whether libfabric is usable here as wanted: makes a small job inside this process and moves a
-/// message through it. Returns on what.
+/// Tests whether libfabric is usable here under these settings: makes a small job inside this
+/// process and sends a message through it. Returns the provider and the network.
 ///
 /// # Errors
-/// What went wrong, with the library's words.
+/// What went wrong, in the library's words.
 pub fn probe(settings: &Settings) -> Result<String, String> {
     struct Heard(bool);
     impl Sink for Heard {
@@ -237,7 +239,7 @@ pub fn probe(settings: &Settings) -> Result<String, String> {
     }
 }
 
-/// How long a message may take that shows whether a provider works.
+/// How long the message may take that shows whether a provider works.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 
 fn check_size(n: u32) -> Result<()> {
@@ -251,8 +253,7 @@ fn check_size(n: u32) -> Result<()> {
     Ok(())
 }
 
-/// This rank's endpoint, a roster for its node, how it introduces itself, and a socket for
-/// heartbeats.
+/// This rank's endpoint, a roster for its node, its card, and a socket for heartbeats.
 struct Made {
     link: Link,
     roster: Roster,
@@ -261,7 +262,7 @@ struct Made {
 }
 
 impl Made {
-    /// Whether the provider's addresses are those of IP.
+    /// Whether the provider has IP addresses.
     fn has_ip(&self) -> bool {
         self.link.domain.info.ip().is_some()
     }
@@ -274,8 +275,8 @@ impl Made {
 }
 
 fn make(config: &Config, size: u32) -> Result<Made> {
-    // First, while there are descriptors: a rank that cannot read where it is looks as if it were
-    // on another node.
+    // First, while there are descriptors: a rank that cannot find out its node looks as if it were
+    // on another one.
     let (node, host) = (addr::node(), addr::host());
     let (library, info) = provider::choose(config)?;
     let link = Link::new(library, info, config, size, false).map_err(unavailable)?;
@@ -304,9 +305,9 @@ fn make(config: &Config, size: u32) -> Result<Made> {
     })
 }
 
-/// A socket for heartbeats on the network that the provider uses, if that is one of IP.
+/// A socket for heartbeats on the network that the provider uses, if that is an IP network.
 fn socket(config: &Config, ip: Option<IpAddr>) -> std::io::Result<Option<UdpSocket>> {
-    // A link-local address says nothing without its interface.
+    // A link-local address is meaningless without its interface.
     let usable = |ip: &IpAddr| !matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
     let Some(ip) = ip.filter(usable).filter(|_| !config.heartbeat.is_zero()) else {
         return Ok(None);
@@ -316,7 +317,7 @@ fn socket(config: &Config, ip: Option<IpAddr>) -> std::io::Result<Option<UdpSock
     Ok(Some(socket))
 }
 
-/// Heartbeats with those who have them.
+/// Sets up heartbeats with the ranks that have them.
 fn heart(
     socket: UdpSocket,
     config: &Config,
@@ -334,7 +335,7 @@ fn heart(
             card.node != own.node,
         ))
     });
-    // What is asked for without a pause would be nothing but heartbeats.
+    // With a shorter period, there would be nothing but heartbeats.
     let period = config.heartbeat.max(SHORTEST);
     let provider = link.domain.info.provider();
     let pulse = Pulse::new(rank, job, period, provider, others.collect());
@@ -344,8 +345,8 @@ fn heart(
 /// Shortest period of heartbeats.
 const SHORTEST: std::time::Duration = std::time::Duration::from_millis(10);
 
-/// What every rank has told of itself under a name, how it introduces itself for example, this rank
-/// among them; or one error for all, if any could not. Collective.
+/// Publishes this rank's text under a name, for example its card, and reads that of every rank,
+/// this one included. One error for all, if any rank published an error. Collective.
 fn told<T>(
     job: &mut dyn Bootstrap,
     name: &str,
@@ -394,8 +395,8 @@ fn told<T>(
     Err(unavailable(said.join("; ")))
 }
 
-/// Whether all ranks can talk to each other. Every rank reads the same and says the same. Addresses
-/// are judged if they are of IP: others may look like that.
+/// Decides whether all ranks can communicate. Every rank reads the same cards and reaches the same
+/// verdict. Addresses are only judged if they are IP addresses, because others may look like these.
 fn judge(cards: &[Card], ip: bool) -> Result<()> {
     let first = &cards[0];
     let others: Vec<u32> = (0..cards.len() as u32)
@@ -427,8 +428,8 @@ fn judge(cards: &[Card], ip: bool) -> Result<()> {
     )))
 }
 
-/// Whether every rank is a process of its own, where the provider needs that. Every rank says the
-/// same.
+/// Checks that every rank is a process of its own, where the provider needs that. Every rank comes
+/// to the same verdict.
 fn strangers(cards: &[Card]) -> Result<()> {
     let Some(process) = acquaint::shared(cards) else {
         return Ok(());
@@ -455,19 +456,19 @@ fn nodes(cards: &[Card]) -> (Vec<u32>, Vec<u32>) {
     (numbers, known.into_iter().map(|(_, first)| first).collect())
 }
 
-/// The number of each rank's process, where it is one of this node.
+/// Each rank's process id, where the process is on this node.
 fn processes(cards: &[Card], node: &str) -> Box<[Option<u32>]> {
     let number = |card: &Card| (card.node == node).then_some(card.process.pid);
     cards.iter().map(number).collect()
 }
 
-/// A number that packets of a job carry: FNV-1a of its name.
+/// The job's number, which its packets carry: FNV-1a of its name.
 fn job_number(name: &str) -> u32 {
     let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
     name.bytes().fold(0x811c_9dc5, step)
 }
 
-/// The first few of a list, and how many more.
+/// The first few of a list, and how many more there are.
 fn shown(ranks: &[u32]) -> String {
     let list: Vec<String> = ranks.iter().take(8).map(ToString::to_string).collect();
     let plural = if ranks.len() == 1 { "rank" } else { "ranks" };
@@ -496,8 +497,8 @@ mod tests {
     use super::*;
     use crate::testing::opened_or_skipped;
 
-    /// A rank's place in a job, whose rank 1 is told that the others' roster has another descriptor
-    /// than it has.
+    /// A rank's place in a job; rank 1 is told that the others' roster has another descriptor than
+    /// it has.
     struct Misled(Box<dyn Bootstrap>);
 
     impl Bootstrap for Misled {
@@ -548,7 +549,7 @@ mod tests {
         }
     }
 
-    /// As one that has no descriptors left does not come as far as the others.
+    /// Like a rank that has no descriptors left, and so does not get as far as the others.
     #[test]
     fn one_that_cannot_join_the_others_is_told_to_all() {
         let config = Config {
@@ -632,7 +633,7 @@ mod tests {
             error.contains(&format!("are in process {},", own.pid)),
             "{error}"
         );
-        // The same number on another node, or of another time.
+        // The same process id on another node, or at another time.
         cards[2].node = "b".to_owned();
         assert!(strangers(&cards).is_ok());
         cards[2].node = "a".to_owned();

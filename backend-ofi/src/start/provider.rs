@@ -1,4 +1,5 @@
-//! Which provider: what there is, what of it will do, and the best of that.
+//! Chooses the provider: lists what libfabric offers, which offers are usable, and the best of
+//! these.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -17,11 +18,11 @@ use crate::start::info::Info;
 use crate::start::interfaces::Interfaces;
 use crate::start::library::{self, keeping_signals};
 
-/// Providers that are not the first choice although they come first, the better ones first. What is
-/// not named, hardware of some kind, comes before all of these.
+/// Providers that are not the first choice although libfabric may list them first, in order of
+/// preference. A provider not named here is hardware of some kind, and preferred to all of these.
 ///
-/// `tcp` has reliable datagrams of its own in 2.x, which names it first as well, and takes less
-/// time there than with a layer on top, less than half for 32 and 64 KiB. In 1.17 it has none.
+/// In 2.x, `tcp` has reliable datagrams of its own; libfabric names it first there as well, and it
+/// takes less time than with a layer on top, less than half for 32 and 64 KiB. In 1.17 it has none.
 const COMMON: &[&str] = &[
     "tcp",
     "tcp;ofi_rxm",
@@ -33,23 +34,23 @@ const COMMON: &[&str] = &[
     "udp;ofi_rxd",
 ];
 
-/// Layers whose remote operations are left alone: they are not asked for `FI_RMA`.
+/// Layers whose remote operations are not used: they are not asked for `FI_RMA`.
 ///
-/// `ofi_rxd` (1.17 to 2.5) stops its walk through what waits for a peer behind a request to read.
-/// What is sent next then overtakes what waits, and if it is longer than its window of
-/// unacknowledged datagrams has room for, what waits takes the rest of the window. The receiver
-/// wants the rest of the message first, and nobody ever moves again.
+/// `ofi_rxd` (1.17 to 2.5) walks through the operations that wait for a peer, and stops the walk
+/// behind a read request. A message that is sent next overtakes the waiting ones. If it is longer
+/// than the window of unacknowledged datagrams has room for, the waiting ones take the rest of the
+/// window. The receiver wants the rest of that message first, so neither side ever continues.
 const ONLY_MESSAGES: &[&str] = &["ofi_rxd"];
 
 /// Providers that do their work in a thread of their own, unless they are asked to leave it to the
-/// calls of the program.
+/// program's calls.
 ///
-/// That thread of `sockets` looks without a pause, beside a rank that does so as well: on a core
-/// for each rank it gets there by the scheduler's ticks. Half a round trip of 8 bytes took 16 ms
-/// with it.
+/// The thread of `sockets` polls without a pause, next to a rank that does the same: with one core
+/// per rank, it only runs at the scheduler's ticks. With it, half a round trip of 8 bytes took 16
+/// ms.
 const THREADED: &[&str] = &["sockets"];
 
-/// Something that libfabric offers, and why it is not used.
+/// Something that libfabric offers, and why it is not usable if it is not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Offer {
@@ -61,7 +62,7 @@ pub struct Offer {
     pub domain: String,
     /// Why it cannot be used; `None` if it can.
     pub unusable: Option<String>,
-    /// Whether it takes memory of accelerators (`FI_HMEM`), which goes through the host otherwise.
+    /// Whether it takes accelerator memory (`FI_HMEM`), which otherwise goes through the host.
     pub hmem: bool,
 }
 
@@ -71,11 +72,11 @@ impl fmt::Display for Offer {
     }
 }
 
-/// All that libfabric offers on this machine under these settings, the best first, and the version
-/// of the library.
+/// Everything that libfabric offers on this machine under these settings, the best first, and the
+/// version of the library.
 ///
 /// # Errors
-/// Why there is no library, or what it said instead of a list.
+/// Why there is no library, or the error that it returned instead of a list.
 pub fn offers(config: &Config) -> Result<(String, Vec<Offer>), String> {
     let library = library::open(config)?;
     let (major, minor) = library.version();
@@ -118,7 +119,7 @@ fn offer(info: &Info, unusable: Option<String>) -> Offer {
     }
 }
 
-/// Why an entry of the whole list is not among those that will do.
+/// Why an entry of the complete list is not usable.
 fn reason(info: &Info, config: &Config, interfaces: &Interfaces) -> String {
     match info.ep_attr().type_ {
         FI_EP_MSG => {
@@ -140,7 +141,7 @@ fn reason(info: &Info, config: &Config, interfaces: &Interfaces) -> String {
     }
 }
 
-/// The best provider that will do, described with all that it has of what can be used.
+/// The best usable provider, described with all capabilities of it that can be used.
 pub(crate) fn choose(config: &Config) -> Result<(Library, Info)> {
     let library = library::open(config).map_err(|why| {
         Error::new(ErrorKind::TransportUnavailable, why)
@@ -148,7 +149,7 @@ pub(crate) fn choose(config: &Config) -> Result<(Library, Info)> {
     })?;
     let mut all = suited(library, config)?;
     let best = all.swap_remove(0);
-    // A provider says what it was asked for, not all that it has: ask for less and less.
+    // A provider reports only what it was asked for, not all that it has: ask for less and less.
     let accelerators = match config.hmem {
         // No driver is loaded for a provider that would not use it.
         Switch::Auto if !has_memory(library, &best) => None,
@@ -183,7 +184,7 @@ pub(crate) fn choose(config: &Config) -> Result<(Library, Info)> {
     Ok((library, best))
 }
 
-/// How memory is registered over the provider that is chosen under these settings, for people.
+/// How memory is registered over the provider that these settings choose, in words for users.
 ///
 /// # Errors
 /// Why no provider can be chosen.
@@ -207,13 +208,14 @@ fn has_layer(info: &Info, names: &[&str]) -> bool {
     provider.split(';').any(|layer| names.contains(&layer))
 }
 
-/// Whether a provider's descriptor tells of what arrives: one that was asked to do its work in a
-/// thread of its own and does not writes there itself, and not while nobody calls it.
+/// Whether a provider's descriptor signals what arrives. A provider that does its work in a thread
+/// by default, but was asked not to, writes to the descriptor itself, and not while nothing calls
+/// it.
 pub(crate) fn announces(info: &Info) -> bool {
     !has_layer(info, THREADED)
 }
 
-/// Whether a provider takes memory of accelerators.
+/// Whether a provider takes accelerator memory.
 fn has_memory(library: Library, best: &Info) -> bool {
     let list = Info::hints(library, FI_HMEM).and_then(|mut hints| {
         hints.name(best);
@@ -222,8 +224,8 @@ fn has_memory(library: Library, best: &Info) -> bool {
     list.is_ok_and(|list| list.iter().any(|info| same_place(info, best)))
 }
 
-/// What to ask for, the best first: capabilities with `FI_HMEM`, where that is wanted, and without
-/// it, where it is not insisted on.
+/// The capabilities to ask for, the best first: with `FI_HMEM`, where that is wanted, and without
+/// it, where it is not required.
 fn with_memory(caps: u64, accelerators: Option<&Accelerators>) -> impl Iterator<Item = u64> {
     let with = accelerators.map(|_| caps | FI_HMEM);
     let without = (!accelerators.is_some_and(|wanted| wanted.always)).then_some(caps);
@@ -234,7 +236,7 @@ fn same_place(one: &Info, other: &Info) -> bool {
     one.provider() == other.provider() && one.ip() == other.ip()
 }
 
-/// What will do, the best first; at least one.
+/// The usable offers, the best first; at least one.
 fn suited(library: Library, config: &Config) -> Result<Vec<Info>> {
     let memory = config.hmem == Switch::On;
     let (caps, also) = match memory {
@@ -295,9 +297,9 @@ fn no_provider(why: String) -> Error {
     )
 }
 
-/// Whether an entry is as the settings want it. An interface is its domain, or one with its
-/// address: the domain of `verbs` is an adapter (`mlx5_0`), and its interface (`ib0`) only has the
-/// address.
+/// Whether an entry is what the settings want. An interface is given by its domain, or by having
+/// the entry's address: the domain of `verbs` is an adapter (`mlx5_0`), whose interface (`ib0`)
+/// only has the address.
 fn wanted(info: &Info, config: &Config, interfaces: &Interfaces) -> bool {
     let provider = info.provider();
     let named = |wish: &str| provider == wish || provider.split(';').any(|layer| layer == wish);
@@ -316,10 +318,11 @@ fn wanted(info: &Info, config: &Config, interfaces: &Interfaces) -> bool {
         && config.interface.as_deref().is_none_or(on)
 }
 
-/// The least is the best: the provider, then networks that others can reach.
+/// A sort key, smallest for the best: first the provider, then how widely its network can be
+/// reached.
 ///
-/// Where the provider matches, `tcp` comes behind its layer: alone, that of 2.5 loses messages that
-/// no receive waits for.
+/// Where the provider matches, `tcp` comes after `tcp;ofi_rxm`: alone, that of 2.5 loses messages
+/// that no receive waits for.
 fn merit(info: &Info, config: &Config) -> (usize, bool, Reverse<u8>) {
     let provider = info.provider();
     let behind = config.native() && provider == "tcp";

@@ -1,8 +1,8 @@
 //! The functions that libfabric's headers define as `static inline`.
 //!
-//! Each is a call through a table that the provider has filled. The C functions trust the table;
-//! these look first whether it is there, long enough and has the entry, and give `-FI_ENOSYS` (or
-//! null) otherwise, because a table of an older library is shorter than the bindings say.
+//! Each is a call through a table that the provider has filled. The C functions trust the table.
+//! These check first that it exists, is long enough and has the entry, and return `-FI_ENOSYS` (or
+//! null) otherwise, because the table of an older library is shorter than the bindings say.
 
 #![allow(clippy::too_many_arguments, reason = "the arguments are libfabric's")]
 
@@ -14,10 +14,10 @@ use crate::bindings::*;
 /// Any address, or none in particular (fabric.h; bindgen does not evaluate casts).
 pub const FI_ADDR_UNSPEC: fi_addr_t = fi_addr_t::MAX;
 
-/// No address: what an insertion that has failed gives (fabric.h).
+/// No address: the result of a failed insertion (fabric.h).
 pub const FI_ADDR_NOTAVAIL: fi_addr_t = fi_addr_t::MAX;
 
-/// What a function gives when there is no such operation.
+/// The result of a function that the table does not have.
 trait Absent {
     const ABSENT: Self;
 }
@@ -51,9 +51,9 @@ macro_rules! inline {
         )]
         #[inline]
         pub unsafe fn $name($object: *mut $class $(, $arg: $type)*) -> $result {
-            // SAFETY: an open object has a table that lives as long as itself; `size` is the first
-            // field of each and says how much of the rest is there. The rest is the caller's
-            // promise.
+            // SAFETY: an open object has a table that lives as long as the object; `size` is the
+            // first field of every table and says how much of the rest exists. The rest is the
+            // caller's promise.
             unsafe {
                 let table = (*$object).$table;
                 if table.is_null() || (*table).size <= offset_of!($ops, $op) {
@@ -142,19 +142,19 @@ inline! { "fi_atomic(3)":
     /// Starts an atomic operation without a result.
     fn fi_atomic(ep: fid_ep, buf: *const c_void, count: usize, desc: *mut c_void, dest_addr: fi_addr_t, addr: u64, key: u64, datatype: fi_datatype, operation: fi_op, context: *mut c_void) -> isize
         = atomic: fi_ops_atomic.write;
-    /// Starts an atomic operation that gives the former value.
+    /// Starts an atomic operation that returns the former value.
     fn fi_fetch_atomic(ep: fid_ep, buf: *const c_void, count: usize, desc: *mut c_void, result: *mut c_void, result_desc: *mut c_void, dest_addr: fi_addr_t, addr: u64, key: u64, datatype: fi_datatype, operation: fi_op, context: *mut c_void) -> isize
         = atomic: fi_ops_atomic.readwrite;
     /// Starts a compare-and-swap.
     fn fi_compare_atomic(ep: fid_ep, buf: *const c_void, count: usize, desc: *mut c_void, compare: *const c_void, compare_desc: *mut c_void, result: *mut c_void, result_desc: *mut c_void, dest_addr: fi_addr_t, addr: u64, key: u64, datatype: fi_datatype, operation: fi_op, context: *mut c_void) -> isize
         = atomic: fi_ops_atomic.compwrite;
-    /// Whether an operation is there.
+    /// Checks whether an operation is supported.
     fn fi_atomicvalid(ep: fid_ep, datatype: fi_datatype, operation: fi_op, count: *mut usize) -> c_int
         = atomic: fi_ops_atomic.writevalid;
-    /// Whether a fetching operation is there.
+    /// Checks whether a fetching operation is supported.
     fn fi_fetch_atomicvalid(ep: fid_ep, datatype: fi_datatype, operation: fi_op, count: *mut usize) -> c_int
         = atomic: fi_ops_atomic.readwritevalid;
-    /// Whether a comparing operation is there.
+    /// Checks whether a comparing operation is supported.
     fn fi_compare_atomicvalid(ep: fid_ep, datatype: fi_datatype, operation: fi_op, count: *mut usize) -> c_int
         = atomic: fi_ops_atomic.compwritevalid;
 }
@@ -164,7 +164,7 @@ inline! { "fi_cq(3)":
     /// Reads completions.
     fn fi_cq_read(cq: fid_cq, buf: *mut c_void, count: usize) -> isize
         = ops: fi_ops_cq.read;
-    /// Reads completions and who sent what they are about.
+    /// Reads completions, with the senders of what they are about.
     fn fi_cq_readfrom(cq: fid_cq, buf: *mut c_void, count: usize, src_addr: *mut fi_addr_t) -> isize
         = ops: fi_ops_cq.readfrom;
     /// Reads the completion of a failed operation.
@@ -173,7 +173,7 @@ inline! { "fi_cq(3)":
     /// Waits for completions and reads them.
     fn fi_cq_sread(cq: fid_cq, buf: *mut c_void, count: usize, cond: *const c_void, timeout: c_int) -> isize
         = ops: fi_ops_cq.sread;
-    /// Ends somebody's waiting in `fi_cq_sread`.
+    /// Wakes a thread that waits in `fi_cq_sread`.
     fn fi_cq_signal(cq: fid_cq) -> c_int
         = ops: fi_ops_cq.signal;
     /// A provider's error in words; null if it has none.
@@ -183,7 +183,7 @@ inline! { "fi_cq(3)":
 
 // Address vectors.
 inline! { "fi_av(3)":
-    /// Inserts addresses; gives how many.
+    /// Inserts addresses; returns how many.
     fn fi_av_insert(av: fid_av, addr: *const c_void, count: usize, fi_addr: *mut fi_addr_t, flags: u64, context: *mut c_void) -> c_int
         = ops: fi_ops_av.insert;
     /// Removes addresses.

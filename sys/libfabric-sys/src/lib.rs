@@ -1,9 +1,9 @@
 //! libfabric as it is: its types, its inline functions, and the library itself, which is opened at
 //! run time.
 //!
-//! **What it is.** [`bindings`] is made by bindgen from the headers of libfabric 1.17 and checked
-//! in (`cargo xtask bindgen` makes it again). [`inline`] has the functions that libfabric's headers
-//! define as `static inline`: calls through the tables of operations that providers fill.
+//! **What it is.** bindgen makes [`bindings`] from the headers of libfabric 1.17; they are checked
+//! in (`cargo xtask bindgen` makes them again). [`inline`] has the functions that libfabric's
+//! headers define as `static inline`: calls through the tables of operations that providers fill.
 //! [`Library`] opens `libfabric.so.1` and looks up the few real symbols, at the symbol versions to
 //! which the structures in [`bindings`] belong, so that one program runs with libfabric 1.17 and
 //! with any 2.x.
@@ -15,7 +15,7 @@
 //!
 //! **Invariants.**
 //! - Building this crate needs neither libfabric nor its headers nor libclang.
-//! - No function of a table is called that the table is too short to have: its `size` is looked at
+//! - No function is called that its table is too short to have: the table's `size` is checked
 //!   first, because a library may be older than the bindings.
 //! - A [`fi_info`] comes from [`Library::fi_getinfo`] or [`Library::fi_dupinfo`] and nowhere else:
 //!   newer libraries know a longer structure than the bindings do, and convert between the two.

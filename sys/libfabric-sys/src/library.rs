@@ -10,10 +10,10 @@ use crate::bindings::{fi_info, fi_type, fid_fabric};
 /// Name under which the dynamic linker knows every libfabric since 2015.
 const NAME: &CStr = c"libfabric.so.1";
 
-/// The oldest version that will do: that of the bindings.
+/// The oldest usable version: that of the bindings.
 pub const OLDEST: (u32, u32) = (1, 17);
 
-/// A version as libfabric's calls take it (`FI_VERSION`).
+/// A version in the form that libfabric's calls take (`FI_VERSION`).
 #[must_use]
 pub const fn fi_version(major: u32, minor: u32) -> u32 {
     (major << 16) | minor
@@ -46,7 +46,7 @@ type ToStrR = unsafe extern "C" fn(
 /// An open libfabric.
 ///
 /// It is never closed: providers start threads and leave handlers behind that run the library's
-/// code until the process ends. Opening it again gives the same library.
+/// code until the process ends. Opening it again returns the same library.
 #[derive(Clone, Copy)]
 pub struct Library {
     version: (u32, u32),
@@ -71,14 +71,14 @@ impl fmt::Debug for Library {
 pub enum OpenError {
     /// The dynamic linker could not load it.
     NotFound {
-        /// What was asked for.
+        /// The name that was asked for.
         name: String,
         /// The linker's words.
         why: String,
     },
     /// It is older than the bindings.
     TooOld {
-        /// What it says of itself.
+        /// The version that it reports.
         found: (u32, u32),
     },
     /// It lacks a function, or has it only at another symbol version.
@@ -147,14 +147,14 @@ impl Library {
         }
     }
 
-    /// What the library says of its own version: major and minor.
+    /// The version that the library reports: major and minor.
     #[must_use]
     pub fn version(&self) -> (u32, u32) {
         self.version
     }
 
-    /// What providers can do, as a list to be freed by [`fi_freeinfo`](Self::fi_freeinfo); the
-    /// version that is asked for is always that of the bindings. See fi_getinfo(3).
+    /// Lists what providers offer, to be freed by [`fi_freeinfo`](Self::fi_freeinfo). The version
+    /// that it asks for is always that of the bindings. See fi_getinfo(3).
     ///
     /// # Safety
     /// The strings must be null or end with a zero byte; `hints` must be null or come from this
@@ -181,7 +181,7 @@ impl Library {
         unsafe { (self.freeinfo)(info) }
     }
 
-    /// A copy of one entry of a list, without its successors. See fi_getinfo(3).
+    /// Copies one entry of a list, without its successors. See fi_getinfo(3).
     ///
     /// # Safety
     /// `info` must come from this library.
@@ -190,7 +190,7 @@ impl Library {
         unsafe { (self.dupinfo)(info) }
     }
 
-    /// An empty description, for hints; null when memory is short. See fi_getinfo(3).
+    /// Makes an empty description, for hints; null when memory is short. See fi_getinfo(3).
     #[must_use]
     pub fn fi_allocinfo(&self) -> *mut fi_info {
         // SAFETY: null asks for an empty one.
@@ -223,12 +223,12 @@ impl Library {
     /// An attribute or a set of flags in words.
     ///
     /// # Safety
-    /// `data` must point to what `kind` says.
+    /// `data` must point to a value of the type that `kind` names.
     #[must_use]
     pub unsafe fn fi_tostr(&self, data: *const c_void, kind: fi_type) -> String {
         let mut buffer = [0_u8; 1024];
-        // SAFETY: the caller's promise for `data`; the buffer has as many bytes as said, and the
-        // last one stays zero.
+        // SAFETY: the caller's promise for `data`; the buffer has the given length, and the last
+        // byte stays zero.
         unsafe {
             (self.tostr)(buffer.as_mut_ptr().cast(), buffer.len() - 1, data, kind);
         }
@@ -237,7 +237,7 @@ impl Library {
     }
 }
 
-/// What `dlopen` gave.
+/// The handle that `dlopen` returned.
 struct Handle(*mut c_void);
 
 impl Handle {
@@ -277,7 +277,7 @@ impl Handle {
     }
 }
 
-/// What the dynamic linker says about its last failure.
+/// The dynamic linker's words for its last failure.
 fn linker_error() -> String {
     // SAFETY: the text is the linker's, valid until this thread's next call to it.
     unsafe {
