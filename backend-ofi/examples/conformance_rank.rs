@@ -2,8 +2,9 @@
 //! `portolan run -n 4 -- target/debug/examples/conformance_rank [FILTER]`; with
 //! `PORTOLAN_MATCH=native` the provider matches.
 //!
-//! Rank 0 prints a line per case and a summary. The exit code is 0 if cases ran and all passed, or
-//! if there is no libfabric here, or not the provider that is asked for, which is said.
+//! Rank 0 prints a line per case and a summary. The exit code is 0 if cases ran and all passed. It
+//! is also 0 if libfabric, or the provider that is asked for, is not here; the program then says
+//! so.
 
 use std::error::Error;
 use std::io::Write;

@@ -184,7 +184,7 @@ fn packets_are_neither_lost_nor_overtaken_where_there_is_no_room() {
     for provider in ["tcp", "shm", "sockets", "ofi_rxd"] {
         let what = format!("{provider} without room");
         let Some(ranks) = opened_or_skipped(&what, 2, &config(provider)) else {
-            continue; // It has said why.
+            continue; // The skip has been printed.
         };
         let mut ranks = busy(ranks);
         let limits = ranks[0].limits();

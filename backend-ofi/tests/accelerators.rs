@@ -1,6 +1,6 @@
-//! Memory that only its driver reaches, in the provider's hands (`FI_HMEM`) and through the host. A
-//! device whose memory is the host's in truth stands in for a GPU: libfabric's shm provider has
-//! `FI_HMEM` of the kind `FI_HMEM_SYSTEM`.
+//! Driven memory, in the provider's hands (`FI_HMEM`) and through the host. An accelerator whose
+//! memory is really the host's stands in for a GPU: libfabric's shm provider has `FI_HMEM` of the
+//! kind `FI_HMEM_SYSTEM`.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ const LEN: usize = (2 << 20) + 5;
 
 type Rank = Engine<Ofi, Single>;
 
-/// Two ranks over libfabric's shared memory, each with a device of its own; `None`, with the
-/// reason, where that cannot be had.
+/// Two ranks over libfabric's shared memory, each with an accelerator of its own; prints the reason
+/// and returns `None` where that is not possible.
 fn pair(hmem: &str) -> Option<([Rank; 2], [Arc<Fake>; 2])> {
     let mut settings = Settings::default();
     settings.set("OFI_PROVIDER", "shm").expect("a setting");
@@ -64,7 +64,7 @@ fn bytes(len: usize) -> Vec<u8> {
     (0..len).map(|n| (n * 5 / 3) as u8).collect()
 }
 
-/// Looks after which something that has to happen will not.
+/// More polls than anything that has to happen takes.
 const MANY: usize = 10_000_000;
 
 fn over(ranks: &[Rank; 2], which: usize, request: Request) -> Result<Status, ErrorKind> {
@@ -87,7 +87,7 @@ fn long_messages_are_the_providers_where_it_takes_such_memory() {
         };
         let data = bytes(LEN);
         fakes[0].write(0, &data);
-        // SAFETY: the devices outlive the requests, and nobody else uses them.
+        // SAFETY: the accelerators outlive the requests, and nothing else uses them.
         let (receive, send) = unsafe {
             (
                 ranks[1]
@@ -126,7 +126,7 @@ fn the_other_side_may_be_the_host() {
     let data = bytes(LEN);
     fakes[0].write(0, &data);
     let mut host = vec![0_u8; LEN];
-    // SAFETY: all of it outlives the requests, and nobody else uses it meanwhile.
+    // SAFETY: everything outlives the requests, and nothing else uses it meanwhile.
     unsafe {
         let room = ContigBuf::from_bytes_mut(&mut host);
         let receive = ranks[1]
@@ -158,7 +158,7 @@ fn puts_and_gets_are_the_providers_where_it_takes_such_memory() {
     let data = bytes(LEN);
     fakes[0].write(0, &data);
     let to = ProcId::new(1);
-    // SAFETY: the devices outlive the requests and the region, and nobody else uses them.
+    // SAFETY: the accelerators outlive the requests and the region, and nothing else uses them.
     unsafe {
         let region = ranks[1]
             .register_driven(buf(&fakes[1], LEN))
@@ -185,7 +185,7 @@ fn a_region_that_the_provider_does_not_take_is_reached_by_packets() {
     let Some((ranks, fakes)) = pair("on") else {
         return;
     };
-    // Devices whose kind the provider does not know, beside one that it knows.
+    // Accelerators of a kind that the provider does not know, next to one of a kind that it knows.
     let strange = Fake::new(2 * LEN);
     let half = |at: usize| DrivenBuf {
         ptr: strange.at(at),
@@ -196,10 +196,10 @@ fn a_region_that_the_provider_does_not_take_is_reached_by_packets() {
     fakes[0].write(0, &data);
     strange.write(LEN, &data);
     let to = ProcId::new(1);
-    // SAFETY: the devices outlive the requests and the regions, and nobody else uses them.
+    // SAFETY: the accelerators outlive the requests and the regions, and nothing else uses them.
     unsafe {
         let regions = [0, LEN].map(|at| ranks[1].register_driven(half(at)).expect("a region"));
-        // What the regions are is not known before the first access to each.
+        // The kind of each region is not known before the first access to it.
         let put = ranks[0].put_driven(to, &regions[0].key, 0, mine());
         over(&ranks, 0, put.expect("a put")).expect("a put");
         let mut looks = 0;
@@ -214,7 +214,7 @@ fn a_region_that_the_provider_does_not_take_is_reached_by_packets() {
         let get = ranks[0].get_driven(to, &regions[1].key, 0, mine());
         over(&ranks, 0, get.expect("a get")).expect("a get");
         assert!(fakes[0].read(0, data.len()) == data);
-        // It is known now: whoever calls copies.
+        // Now it is known, and the caller has to copy.
         let get = ranks[0].get_driven(to, &regions[1].key, 0, mine());
         assert_eq!(get.unwrap_err().kind(), ErrorKind::UnsupportedMemory);
         for region in regions {

@@ -1,7 +1,7 @@
-//! The conformance suite over libfabric, with threads as ranks; over processes, at more sizes and
-//! with more providers, see `examples/conformance_rank.rs`.
+//! The conformance suite over libfabric, with threads as ranks. For processes, more sizes and more
+//! providers see `examples/conformance_rank.rs`.
 //!
-//! Without a libfabric every test is skipped, and says so.
+//! Without libfabric, every test is skipped and says so.
 
 use std::io::Write;
 
@@ -30,7 +30,7 @@ fn open(job: &Job, provider: &str) -> Vec<Ofi> {
     portolan_ofi::in_process(job.ranks, &job.settings).expect("an endpoint for each rank")
 }
 
-/// TCP over the loopback interface, by the provider that every libfabric has.
+/// TCP over the loopback interface, with the provider that every libfabric has.
 struct Tcp;
 
 impl Transports for Tcp {
@@ -57,7 +57,8 @@ mod tcp {
     suite!(Over<Tcp>, few);
 }
 
-/// Datagrams over the loopback interface, which get lost: the provider makes messages of them.
+/// Datagrams over the loopback interface, which may get lost: the provider makes reliable messages
+/// of them.
 struct Udp;
 
 impl Transports for Udp {
@@ -84,8 +85,7 @@ mod udp {
     suite!(Over<Udp>, few);
 }
 
-/// Another provider over TCP, older than the others, which works in a thread of its own unless it
-/// is asked not to.
+/// Another, older provider over TCP, which works in a thread of its own unless it is asked not to.
 struct Sockets;
 
 impl Transports for Sockets {
@@ -178,8 +178,8 @@ fn one_sided_by_registered_shm() {
     one_sided_by_the_provider::<ShmRegisters>();
 }
 
-/// One-sided operations are the provider's, where `provider` has them: put, atomics of both sides,
-/// get.
+/// One-sided operations (put, atomics on both sides, get) go by the provider, where `provider` has
+/// them.
 fn one_sided_by_the_provider<T: Transports<Transport = Ofi>>() {
     if let Some(why) = T::missing() {
         let _ = writeln!(std::io::stdout(), "skipped: {}: {why}", T::NAME);
@@ -243,7 +243,7 @@ fn one_sided_by_the_provider<T: Transports<Transport = Ofi>>() {
         "{}: done by the provider",
         T::NAME
     );
-    // SAFETY: nobody uses it any more.
+    // SAFETY: nothing uses it any more.
     unsafe { ranks[1].free_region(region) }.expect("freeing");
 }
 

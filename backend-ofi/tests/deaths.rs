@@ -1,5 +1,5 @@
-//! One-sided operations after a death, over libfabric's shared memory, where nobody ends what was
-//! under way with the dead.
+//! One-sided operations after a death, over libfabric's shared memory, where nothing ends
+//! operations that are open with the dead.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use portolan_ofi::{Config, Ofi, in_process_with, offers};
 
 type Rank = Engine<Ofi, Single>;
 
-/// More than passes through memory of the transport's.
+/// More bytes than pass through the transport's own memory.
 const LEN: usize = 1 << 20;
 
-/// Polls until `done` gives something.
+/// Polls until `done` returns something.
 fn until<R>(ranks: &[&Rank], mut done: impl FnMut() -> Option<R>) -> R {
     for _ in 0..10_000_000 {
         if let Some(result) = done() {
@@ -29,7 +29,7 @@ fn until<R>(ranks: &[&Rank], mut done: impl FnMut() -> Option<R>) -> R {
     panic!("it never ends");
 }
 
-/// How a request of the first of these ranks ends.
+/// The end of a request of the first of these ranks.
 fn end(ranks: &[&Rank], request: Request) -> Option<ErrorKind> {
     until(ranks, || match ranks[0].test(request) {
         Ok(status) => Some(status?.error),
@@ -41,7 +41,7 @@ fn region(rank: &Rank) -> Region {
     rank.alloc_region(LEN).expect("a region")
 }
 
-/// What ranks that live do to each other's memory goes on, on whichever way.
+/// Operations of living ranks on each other's memory continue, by whichever means.
 #[test]
 fn the_living_reach_each_other_though_a_put_to_the_dead_never_ends() {
     let config = Config {
@@ -80,7 +80,7 @@ fn the_living_reach_each_other_though_a_put_to_the_dead_never_ends() {
             .expect("a counter")
             .1
     };
-    // Rank 1 computes from now on, and dies.
+    // Rank 1 does not poll any more, and dies.
     let begun = done(&zero);
     let doomed = put(1, &of_one, LEN);
     until(&[&zero], || (done(&zero) > begun).then_some(()));
@@ -90,11 +90,11 @@ fn the_living_reach_each_other_though_a_put_to_the_dead_never_ends() {
     });
     assert!(died.join().is_err());
     assert_eq!(end(&[&zero, &two], doomed), Some(ErrorKind::PeerFailed));
-    // A put by packets waits for room in its call.
+    // A put by packets waits for room within its call.
     let over = Arc::new(AtomicBool::new(false));
     let stop = Arc::clone(&over);
     let serves = std::thread::spawn(move || {
-        // Relaxed: nothing else is told by it.
+        // Relaxed: the flag publishes no other data.
         while !stop.load(Ordering::Relaxed) {
             two.device_check(Check::NonBlocking).expect("progress");
         }

@@ -238,11 +238,11 @@ mod tests {
             ..Config::default()
         };
         let Some(mut others) = opened_or_skipped("reads that are severed", n, &config) else {
-            return; // It has said why.
+            return; // The skip has been printed.
         };
         let (mut one, mut zero) = (others.remove(1), others.remove(0));
         let (source, mut target) = (vec![7_u8; LEN], vec![0_u8; LEN]);
-        // The one that will be read from has called the other.
+        // The rank that will be read from opens the connection.
         tell(&mut one, &mut zero);
         before(&mut zero, &mut others);
         let mut count = Count(0);
@@ -270,11 +270,11 @@ mod tests {
             polls += 1;
             assert!(polls < POLLS, "the read never ends");
         }
-        // Long enough that connections with the dead are shut, though another read is under way.
+        // Long enough that connections with the dead are shut, although another read is under way.
         for _ in 0..2 * SILENCE {
             zero.poll(&mut count);
         }
-        // What is read from others ends before the death is told.
+        // Reads from other ranks end before the death is reported.
         while zero.failures() == 0 {
             zero.poll(&mut count);
             for other in &mut others {
@@ -287,7 +287,7 @@ mod tests {
         after(&mut zero, &mut others);
     }
 
-    /// Ranks of one process, each of which has called another: one of them leaves.
+    /// Ranks of one process, each of which has opened a connection to another; one of them leaves.
     fn one_hangs_up(matching: MatchMode) {
         let config = Config {
             provider: Some("tcp".to_owned()),
@@ -296,7 +296,7 @@ mod tests {
             ..Config::default()
         };
         let Some(mut ranks) = opened_or_skipped("a rank that hangs up", 3, &config) else {
-            return; // It has said why.
+            return; // The skip has been printed.
         };
         for (from, to) in [(0, 1), (1, 2), (2, 0)] {
             let [from, to] = ranks.get_disjoint_mut([from, to]).expect("two ranks");
@@ -323,7 +323,7 @@ mod tests {
             unsafe { libc::poll(&raw mut entry, 1, 0) };
             entry.revents & libc::POLLHUP != 0
         };
-        // Rank 0 called rank 1, and was called by rank 2.
+        // Rank 0 opened a connection to rank 1, and accepted one from rank 2.
         let others = before.iter().filter(|s| {
             let ends = [Some(s.here), s.there];
             ends.contains(&Some(all[2])) && !ends.contains(&Some(all[0]))
@@ -365,8 +365,8 @@ mod tests {
         a_read_is_severed(2, |_, _| {}, |_, _| {}, |_, _| {});
     }
 
-    /// All are at one address: connections by which this rank was called do not tell whose they
-    /// are. What is read from one that lives comes whole.
+    /// All ranks are at one address, so connections that this rank has accepted do not show whose
+    /// they are. A read from a living rank still completes.
     #[test]
     fn the_living_keep_their_connections() {
         let talk = |zero: &mut Ofi, others: &mut [Ofi]| {
@@ -382,7 +382,7 @@ mod tests {
         let read = |zero: &mut Ofi, exposure| unsafe { zero.pull(2, exposure, 0, place, LEN) };
         a_read_is_severed(
             4,
-            // Some are called by rank 0 first, and one calls it.
+            // Rank 0 opens the connections to some ranks first, and one opens its own to rank 0.
             |zero, others| {
                 tell(zero, &mut others[0]);
                 talk(zero, others);
@@ -421,8 +421,8 @@ mod tests {
         assert!(target == source);
     }
 
-    /// A lock of the process is lost with any descriptor of its file that is closed. A lock of an
-    /// open file is in its way, so the system is asked for such a one.
+    /// A process loses its lock on a file when it closes any descriptor of that file. A lock of an
+    /// open file description conflicts with it, so the system is asked for one of those.
     #[test]
     #[cfg(target_os = "linux")]
     fn locks_on_files_stay() {

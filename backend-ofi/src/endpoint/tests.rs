@@ -1,4 +1,5 @@
-//! Memory is registered in each way that a provider may want, whether one here wants it or not.
+//! Memory is registered in each way that a provider may require, whether a provider here requires
+//! it or not.
 
 mod poor;
 
@@ -25,7 +26,7 @@ use crate::start::open::{in_process_as, in_process_with};
 use crate::start::provider::choose;
 use crate::testing::{opened_or_skipped, skipped};
 
-/// Providers that every libfabric of Debian has, and that read peers' memory.
+/// Providers that Debian's libfabric always has, and that read peers' memory.
 const PROVIDERS: [&str; 3] = ["tcp", "shm", "sockets"];
 
 /// How memory is registered.
@@ -35,12 +36,12 @@ enum Way {
     Asked,
     /// By virtual addresses, under the provider's keys.
     Basic,
-    /// As it asks for it, and this rank's own buffers as well.
+    /// As the provider asks for it, and this rank's own buffers as well.
     Local,
 }
 
-/// Ranks compare what they say of their providers before they connect, and `ofi_rxm` connects only
-/// to who was told the same.
+/// Ranks compare the descriptions of their providers before they connect, and `ofi_rxm` connects
+/// only to ranks with the same setting.
 #[test]
 fn what_a_layer_was_told_is_said_to_peers() {
     let said = |provider: &str, told: Option<&str>| {
@@ -57,7 +58,7 @@ fn what_a_layer_was_told_is_said_to_peers() {
         let (major, minor) = Library::open(None).expect("it was opened").version();
         let version = format!(" of libfabric {major}.{minor},");
         assert!(said.contains(&version), "{said}");
-        // Builds whose packets look different refuse each other.
+        // Builds with different packet formats refuse each other.
         let packets = format!(", packets {WIRE_VERSION} of ");
         assert!(said.contains(&packets), "{said}");
     }
@@ -66,7 +67,7 @@ fn what_a_layer_was_told_is_said_to_peers() {
     assert_ne!(differ("shm"), Some(true), "it does not heed it");
 }
 
-/// A provider that cannot match leaves the choice of Portolan's matching, and the error names it.
+/// If a provider cannot match, Portolan's matching remains available, and the error names it.
 #[test]
 fn who_cannot_match_is_used_by_other_means() {
     let software = Config {
@@ -93,7 +94,7 @@ fn pair(provider: &str, way: Way) -> Option<[Ofi; 2]> {
         interface: (provider != "shm").then(|| "lo".to_owned()),
         ..Config::default()
     };
-    // As it asks for it, it opens; or there is none.
+    // As the provider asks for it, it opens; or there is no such provider.
     let mut ranks = opened_or_skipped(&what, 2, &config)?;
     if !ranks[0].link.domain.rma {
         skipped(&what, "the provider does not read peers' memory");
@@ -105,7 +106,7 @@ fn pair(provider: &str, way: Way) -> Option<[Ofi; 2]> {
         ranks = in_process_as(2, &config, (library, info)).expect("every way is known");
     }
     if way == Way::Basic {
-        // The old name of the mode, by which all providers know it, stands for these.
+        // The old mode's name, which all providers know, stands for these modes.
         for ofi in &mut ranks {
             let info = &mut ofi.link.domain.info;
             info.set_mr_modes(FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY);
@@ -120,7 +121,7 @@ fn described(library: Library, mut info: Info, way: Way) -> Info {
     match way {
         Way::Asked => info,
         Way::Local => {
-            // Who need not have it does not mind.
+            // A provider that does not need it does not mind.
             info.set_mr_modes(modes | FI_MR_LOCAL);
             info
         }
@@ -139,15 +140,15 @@ fn described(library: Library, mut info: Info, way: Way) -> Info {
     }
 }
 
-/// What an endpoint says of how memory is registered.
+/// How memory is registered, as an endpoint describes it.
 fn told(ofi: &Ofi) -> String {
     let facts = ofi.describe();
     let fact = facts.into_iter().find(|(name, _)| name == "registration");
     fact.expect("a fact").1
 }
 
-/// Reads all but the first bytes of a buffer that rank 0 exposes, by the provider: how it is named
-/// to others.
+/// Reads all but the first bytes of a buffer that rank 0 exposes, by the provider. This tests how
+/// the buffer is named to others.
 fn read(ranks: &mut [Ofi; 2]) -> Place {
     const LEN: usize = 40_000;
     const SKIP: usize = 1000;
@@ -183,7 +184,7 @@ fn put_add_get(ranks: [Ofi; 2]) {
     assert!(remotely(ranks) >= 2, "not by the provider");
 }
 
-/// The same by whatever means; how many operations of it were the provider's.
+/// The same by any means. Returns how many of the operations were the provider's.
 fn remotely(ranks: [Ofi; 2]) -> u64 {
     const LEN: usize = 100_000;
     let ranks: [Engine<Ofi, Single>; 2] =
@@ -222,7 +223,7 @@ fn remotely(ranks: [Ofi; 2]) -> u64 {
         .iter()
         .find(|(name, _)| *name == "remote_operations");
     let done = done.expect("a counter").1;
-    // SAFETY: nobody uses it any more.
+    // SAFETY: nothing uses it any more.
     unsafe { ranks[1].free_region(region) }.expect("freeing");
     done
 }
@@ -296,7 +297,8 @@ fn local_buffers_are_registered_where_that_is_wanted() {
     }
 }
 
-/// What the provider has no room for is registered once, however often it is tried.
+/// Memory for an operation that the provider has no room for is registered once, however often the
+/// operation is tried.
 #[test]
 fn what_waits_for_room_keeps_its_registration() {
     for provider in PROVIDERS {
@@ -315,14 +317,14 @@ fn what_waits_for_room_keeps_its_registration() {
         let region = local(registrations, first, whose);
         let seen = Arc::downgrade(&region);
         registrations.keep(whose, (first, 40_000), Some(region));
-        // Neither other memory nor another message's finds it.
+        // Neither other memory nor another message gets it.
         drop(local(registrations, second, whose));
         drop(local(registrations, first, Whose::Message(1, 6)));
         assert!(registrations.has_kept());
         let again = local(registrations, first, whose);
         assert!(seen.upgrade().is_some(), "{provider}: another one");
         assert!(!registrations.has_kept());
-        // What is not tried any more is let go of.
+        // The registration is ended when the operation is not tried any more.
         registrations.keep(whose, (first, 40_000), Some(again));
         let mut polls = 0;
         while seen.upgrade().is_some() {
@@ -333,7 +335,7 @@ fn what_waits_for_room_keeps_its_registration() {
     }
 }
 
-/// What arrives, in bytes.
+/// The bytes that arrive.
 struct Heard(usize);
 
 impl Sink for Heard {
@@ -346,9 +348,9 @@ impl Sink for Heard {
     }
 }
 
-/// The first message of a pair goes one way, and the next the other way, of every length that
-/// providers treat apart: shm of libfabric 2.5 crashes there unless endpoints of a process have
-/// been made known to each other.
+/// The first message of a pair goes one way, and the next the other way, in every length that
+/// providers treat differently: shm of libfabric 2.5 crashes there unless endpoints of a process
+/// have been made to connect first.
 #[test]
 fn who_was_asked_may_answer() {
     for provider in PROVIDERS {
@@ -378,7 +380,7 @@ fn who_was_asked_may_answer() {
     }
 }
 
-/// What stands in place of a region, and notes what is asked of it.
+/// A stand-in for a region, which records the calls on it.
 #[repr(C)]
 struct Witness {
     object: fid_mr,
@@ -388,7 +390,7 @@ struct Witness {
 }
 
 unsafe extern "C" fn bind(this: *mut fid, to: *mut fid, _flags: u64) -> c_int {
-    // SAFETY: the table is only that of the witness.
+    // SAFETY: only the witness has this table.
     let this = unsafe { &mut *this.cast::<Witness>() };
     this.bound = to;
     this.result
@@ -440,8 +442,8 @@ fn regions_of_endpoints_are_bound_and_then_enabled() {
         let (bound, is) = unsafe { ((*this).bound, (*this).enabled) };
         assert_eq!((bound, is), (ep, enabled));
     }
-    // A provider that has no regions of endpoints says so when one is to be bound: the mode is
-    // looked at.
+    // A provider without regions for endpoints refuses to bind one; this shows that the mode is
+    // respected.
     let domain = &mut ranks[0].link.domain;
     let mut memory = [0_u8; 64];
     let taken = domain.register(memory.as_mut_ptr(), 64, FI_REMOTE_READ, 78);

@@ -77,7 +77,7 @@ impl Tags {
         }
         match reach(ofi, peer) {
             None => {}
-            Some(verdict) => return verdict == Sent::Done, // The peer has left: the message is lost.
+            Some(verdict) => return verdict == Sent::Done, // Lost with the peer.
         }
         let mut stack = [const { MaybeUninit::<u8>::uninit() }; ON_STACK];
         let start = match in_place(data, args.rep) {

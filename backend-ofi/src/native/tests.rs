@@ -1,4 +1,4 @@
-//! What becomes of memory and requests when ranks die in the middle of a message.
+//! Memory and requests when ranks die in the middle of a message.
 
 mod inquiries;
 mod outcasts;
@@ -46,7 +46,7 @@ fn opened<const N: usize>() -> Option<[Ofi; N]> {
         .ok()
 }
 
-/// What is below devices.
+/// The endpoint and the operations below a device, for each rank.
 fn cores<const N: usize>() -> Option<[Core; N]> {
     let core = |ofi: Ofi| {
         let format = ofi.link.domain.info.ep_attr().mem_tag_format;
@@ -85,7 +85,7 @@ impl Core {
         tags.advance(ofi);
     }
 
-    /// Polls without a look at who has died.
+    /// Polls without noticing deaths.
     fn serve(&mut self) {
         self.ofi.poll(&mut Nobody);
         self.collect();
@@ -95,7 +95,7 @@ impl Core {
         self.tags.next_end().map(|(_, end)| end)
     }
 
-    /// Where the first byte of the message arrives that is being received.
+    /// Where the first byte of the message that is being received arrives.
     fn first(&mut self) -> *mut u8 {
         let slots = &mut self.tags.slots;
         let mut receives = slots
@@ -107,9 +107,9 @@ impl Core {
         receives.next().expect("a receive under way")
     }
 
-    /// Notes that no byte of the message has come.
+    /// Marks that byte, to see when the message begins to arrive.
     fn mark(&mut self) {
-        // SAFETY: the device's memory, which the provider writes inside of polls only.
+        // SAFETY: the device's memory, which the provider writes only within polls.
         unsafe { self.first().write(0) };
     }
 
@@ -145,7 +145,8 @@ fn in_the_middle(source: Option<u32>, message: &[u8], room: &mut [u8]) -> Option
     Some([zero, one])
 }
 
-/// Calls `step` until it says that there is no more to do; `why` is what is wrong if it never does.
+/// Calls `step` until it returns that there is nothing more to do; `why` is the failure if it never
+/// does.
 fn until(why: &str, mut step: impl FnMut() -> bool) {
     let mut steps = 0;
     while !step() {
@@ -166,14 +167,14 @@ fn a_receive_is_given_up(source: Option<u32>) {
     let message = vec![7; LEN];
     let mut room = vec![0; LEN];
     let Some([mut zero, mut one]) = in_the_middle(source, &message, &mut room) else {
-        return; // It has said why.
+        return; // The skip has been printed.
     };
     zero.ofi.shared.deaths.declare(1, "its node is gone");
     until("the receive never ends", || {
         zero.step();
         failed(zero.end())
     });
-    // The program has its memory back; the rest arrives.
+    // The program has its memory back; the rest of the message arrives.
     room.fill(3);
     until("the provider never ends it", || {
         one.serve();
@@ -188,19 +189,20 @@ fn a_receive_that_is_given_up_writes_nowhere() {
     a_receive_is_given_up(Some(FROM));
 }
 
-/// Nobody else could have sent what has begun to arrive.
+/// No other rank could have sent the message that has begun to arrive.
 #[test]
 fn nor_does_one_from_any_source() {
     a_receive_is_given_up(None);
 }
 
-/// A message to oneself that the receive cannot have says nothing of the one that has begun.
+/// A message of the rank to itself that the receive does not match tells nothing about the one that
+/// has begun to arrive.
 #[test]
 fn nor_does_it_while_one_sends_something_else_to_oneself() {
     let message = vec![7; LEN];
     let mut room = vec![0; LEN];
     let Some([mut zero, _one]) = in_the_middle(None, &message, &mut room) else {
-        return; // It has said why.
+        return; // The skip has been printed.
     };
     let data = Data::Contig(ContigBuf::from_bytes(&message));
     let other = SendArgs::new(ProcId::new(0), 0, 0, TAG + 1);
@@ -220,9 +222,9 @@ fn nor_does_it_while_one_sends_something_else_to_oneself() {
 fn a_send_that_is_given_up_reads_nowhere() {
     let mut message = vec![7; LEN];
     let Some([mut zero, mut one]) = pair() else {
-        return; // It has said why.
+        return; // The skip has been printed.
     };
-    // Rank 1 calls: a connection by which the dead were called would be shut down.
+    // Rank 1 opens the connection: one that the dead rank had accepted would be shut down.
     let mut heard = [0];
     // SAFETY: the buffers outlive the ranks.
     unsafe {
@@ -249,7 +251,7 @@ fn a_send_that_is_given_up_reads_nowhere() {
         let Core { ofi, tags } = &mut zero;
         tags.start_send(ofi, request(1), &args(1, 0), data);
     }
-    // The provider has it, and the other rank nothing but the announcement.
+    // The provider has the send, and the other rank only the announcement.
     let mut steps = 0;
     while !zero.tags.is_under_way() || steps < 1000 {
         zero.step();
@@ -263,7 +265,7 @@ fn a_send_that_is_given_up_reads_nowhere() {
         failed(zero.end())
     });
     message.fill(3);
-    // Somebody takes it all the same.
+    // The other rank receives it nevertheless.
     let mut room = vec![0; LEN];
     let data = Data::Contig(ContigBuf::from_bytes_mut(&mut room));
     // SAFETY: the buffer outlives the ranks.
@@ -286,7 +288,7 @@ fn a_send_that_is_given_up_reads_nowhere() {
     drop((zero, one));
 }
 
-/// Rank 0 has taken a message of rank 1 out of matching.
+/// Makes rank 0 take a message of rank 1 out of matching.
 ///
 /// # Safety
 /// The message must outlive the ranks.
@@ -324,7 +326,7 @@ fn a_message_that_was_taken_before_its_sender_died_ends() {
     let message = vec![7; LEN];
     let mut room = vec![0; LEN];
     let Some([mut zero, mut one]) = pair() else {
-        return; // It has said why.
+        return; // The skip has been printed.
     };
     // SAFETY: the buffer outlives the ranks.
     let handle = unsafe { taken(&mut zero, &mut one, &message) };
@@ -351,7 +353,7 @@ fn a_taken_message_that_breaks_off_ends() {
     let message = vec![7; LEN];
     let mut room = vec![0; LEN];
     let Some([mut zero, mut one]) = pair() else {
-        return; // It has said why.
+        return; // The skip has been printed.
     };
     // SAFETY: the buffer outlives the ranks.
     let handle = unsafe { taken(&mut zero, &mut one, &message) };
@@ -382,7 +384,7 @@ fn a_taken_message_that_breaks_off_ends() {
 #[test]
 fn a_synchronous_send_whose_number_cannot_be_told_is_refused() {
     let Some([mut zero, _one]) = pair() else {
-        return; // It has said why.
+        return; // The skip has been printed.
     };
     zero.tags.most_awaited = 0;
     let synchronous = SendArgs {
@@ -403,7 +405,7 @@ fn a_synchronous_send_whose_number_cannot_be_told_is_refused() {
 #[test]
 fn so_is_a_blocking_one_to_oneself() {
     let Some([zero]) = opened() else {
-        return; // It has said why.
+        return; // The skip has been printed.
     };
     let zero = Native::<Single>::new(zero, &Settings::default()).unwrap();
     let synchronous = SendArgs {
@@ -427,7 +429,7 @@ fn so_is_a_blocking_one_to_oneself() {
 fn what_comes_later_in_a_slot_is_not_given_up() {
     let mut room = [0; 8];
     let Some([mut zero, _one]) = pair() else {
-        return; // It has said why.
+        return; // The skip has been printed.
     };
     let data = Data::Contig(ContigBuf::from_bytes_mut(&mut room));
     // SAFETY: the buffer outlives the ranks.
@@ -453,7 +455,7 @@ fn what_comes_later_in_a_slot_is_not_given_up() {
 #[test]
 fn a_message_shows_both_ranks_that_the_other_is_there() {
     let Some([mut zero, mut one]) = pair() else {
-        return; // It has said why.
+        return; // The skip has been printed.
     };
     let alarm = Arc::new(EventBell::new(None).unwrap());
     let shared = Arc::clone(&zero.ofi.shared);
@@ -483,12 +485,12 @@ fn a_message_shows_both_ranks_that_the_other_is_there() {
 #[test]
 fn a_probe_leaves_other_threads_asleep() {
     let Some([zero, one]) = opened() else {
-        return; // It has said why.
+        return; // The skip has been printed.
     };
     let settings = Settings::default();
     let zero = Native::<Multiple>::new(zero, &settings).unwrap();
     let one = Native::<Multiple>::new(one, &settings).unwrap();
-    // As if another thread slept.
+    // Pretend that another thread sleeps.
     zero.shared.lock().ofi.armed = true;
     std::thread::scope(|scope| {
         scope.spawn(|| {

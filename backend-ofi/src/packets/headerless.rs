@@ -504,7 +504,7 @@ mod tests {
             ..Config::default()
         };
         let Some(mut ranks) = opened_or_skipped("bytes without a copy", 3, &config) else {
-            return; // It has said why.
+            return; // The skip has been printed.
         };
         let inject = ranks[0].inject;
         if inject < LEAST {

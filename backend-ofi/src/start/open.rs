@@ -558,7 +558,7 @@ mod tests {
             ..Config::default()
         };
         if opened_or_skipped("ranks that cannot join", 1, &config).is_none() {
-            return; // It has said why.
+            return; // The skip has been printed.
         }
         let errors = std::thread::scope(|scope| {
             let ranks = job::in_process(3).into_iter().map(|rank| {

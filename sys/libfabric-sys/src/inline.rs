@@ -219,7 +219,7 @@ inline! { "fi_fabric(3), fi_domain(3), fi_endpoint(3), fi_cq(3), fi_av(3)":
         = ops: fi_ops_domain.av_open;
 }
 
-/// An entry of the table that every object has, by its place there.
+/// Calls an entry of the table that every object has, by its field there.
 macro_rules! common {
     ($fid:expr, $op:ident $(, $arg:expr)*) => {{
         let fid: *mut fid = $fid;
@@ -237,13 +237,13 @@ macro_rules! common {
 /// Closes an object of any class. See fi_domain(3).
 ///
 /// # Safety
-/// `fid` must be open, and is not afterwards if the result is 0.
+/// `fid` must be open; if the result is 0, it is closed afterwards.
 pub unsafe fn fi_close(fid: *mut fid) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { common!(fid, close) }
 }
 
-/// Binds an object to another: `fi_ep_bind`, `fi_mr_bind`, `fi_av_bind` and `fi_domain_bind` are
+/// Binds an object to another: `fi_ep_bind`, `fi_mr_bind`, `fi_av_bind` and `fi_domain_bind` do
 /// this.
 ///
 /// # Safety
@@ -253,16 +253,16 @@ pub unsafe fn fi_bind(fid: *mut fid, to: *mut fid, flags: u64) -> c_int {
     unsafe { common!(fid, bind, to, flags) }
 }
 
-/// Does or asks what has no function of its own. See fi_control(3).
+/// Performs a command that has no function of its own. See fi_control(3).
 ///
 /// # Safety
-/// `fid` must be open, `arg` must point to what the command wants.
+/// `fid` must be open, and `arg` must point to what the command needs.
 pub unsafe fn fi_control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { common!(fid, control, command, arg) }
 }
 
-/// Makes an endpoint or a bound memory region ready: `fi_enable` and `fi_mr_enable` are this.
+/// Makes an endpoint or a bound memory region ready: `fi_enable` and `fi_mr_enable` do this.
 ///
 /// # Safety
 /// `fid` must be open.
@@ -271,7 +271,7 @@ pub unsafe fn fi_enable(fid: *mut fid) -> c_int {
     unsafe { fi_control(fid, FI_ENABLE as c_int, std::ptr::null_mut()) }
 }
 
-/// An operation of an endpoint that takes it as a `fid`.
+/// Calls an operation of an endpoint that takes the endpoint as a `fid`.
 macro_rules! of_endpoint {
     ($ep:expr, $table:ident: $ops:ident . $op:ident, $absent:expr $(, $arg:expr)*) => {{
         let ep: *mut fid_ep = $ep;
@@ -295,7 +295,7 @@ pub unsafe fn fi_getname(ep: *mut fid_ep, addr: *mut c_void, addrlen: *mut usize
     unsafe { of_endpoint!(ep, cm: fi_ops_cm.getname, -FI_ENOSYS, addr, addrlen) }
 }
 
-/// Tries to end an operation that has not completed. See fi_endpoint(3).
+/// Tries to cancel an operation that has not completed. See fi_endpoint(3).
 ///
 /// # Safety
 /// `ep` must be open.
@@ -307,7 +307,7 @@ pub unsafe fn fi_cancel(ep: *mut fid_ep, context: *mut c_void) -> isize {
 /// Sets an option of an endpoint. See fi_endpoint(3).
 ///
 /// # Safety
-/// `ep` must be open, `value` must have `len` bytes of what the option wants.
+/// `ep` must be open, and `value` must point to `len` bytes of what the option needs.
 pub unsafe fn fi_setopt(
     ep: *mut fid_ep,
     level: c_int,
@@ -319,7 +319,7 @@ pub unsafe fn fi_setopt(
     unsafe { of_endpoint!(ep, ops: fi_ops_ep.setopt, -FI_ENOSYS, level, name, value, len) }
 }
 
-/// Gives an option of an endpoint. See fi_endpoint(3).
+/// Reads an option of an endpoint. See fi_endpoint(3).
 ///
 /// # Safety
 /// `ep` must be open, `len` must say how many bytes at `value` are writable.
@@ -345,7 +345,7 @@ pub unsafe fn fi_mr_regattr(
     flags: u64,
     mr: *mut *mut fid_mr,
 ) -> c_int {
-    // SAFETY: the caller's promise; the table is looked at as everywhere.
+    // SAFETY: the caller's promise; the table is checked as everywhere.
     unsafe {
         let table = (*domain).mr;
         if table.is_null() || (*table).size <= offset_of!(fi_ops_mr, regattr) {
@@ -373,7 +373,7 @@ pub unsafe fn fi_mr_reg(
     mr: *mut *mut fid_mr,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller's promise; the table is looked at as everywhere.
+    // SAFETY: the caller's promise; the table is checked as everywhere.
     unsafe {
         let table = (*domain).mr;
         if table.is_null() || (*table).size <= offset_of!(fi_ops_mr, reg) {

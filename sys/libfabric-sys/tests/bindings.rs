@@ -1,9 +1,10 @@
-//! The bindings in `src/bindings.rs` are what the headers say; this test is also what makes them.
+//! The bindings in `src/bindings.rs` are what the headers say. This test also makes them.
 //!
-//! `cargo xtask bindgen` runs it with `LIBFABRIC_SYS_WRITE` set: then it writes the file. Without
-//! libclang, or without the headers from which the file was made, it is skipped and says why.
+//! `cargo xtask bindgen` runs it with `LIBFABRIC_SYS_WRITE` set, and it then writes the file.
+//! Without libclang, or without the headers from which the file was made, it is skipped and says
+//! why.
 
-// The reader of test results knows these lines.
+// The program that reads test results knows these lines.
 #![allow(clippy::print_stdout)]
 
 use std::fs;
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use bindgen::callbacks::{IntKind, ParseCallbacks};
 
-/// The version of libfabric that the bindings are of.
+/// The version of libfabric that the bindings are for.
 const VERSION: &str = "1.17";
 
 /// Flags are 64 bits wide wherever they are used; error numbers are `int`.
@@ -25,7 +26,7 @@ impl ParseCallbacks for Kinds {
     }
 }
 
-/// The text of the bindings, formatted as the project's sources are.
+/// The text of the bindings, formatted like the project's sources.
 fn generate(root: &Path, headers: &Path) -> String {
     let bindings = bindgen::Builder::default()
         .header(root.join("headers/libfabric.h").display().to_string())
@@ -48,7 +49,7 @@ fn generate(root: &Path, headers: &Path) -> String {
     bindings.expect("the headers are C").to_string()
 }
 
-/// The include folder with the headers of the right version; or why there is none.
+/// The include folder with the headers of the right version, or the reason why there is none.
 fn headers() -> Result<PathBuf, String> {
     let folders = ["/usr/include", "/usr/local/include"].map(PathBuf::from);
     let here = folders
@@ -71,7 +72,8 @@ fn headers() -> Result<PathBuf, String> {
     }
 }
 
-/// Whether bindgen can find libclang. It panics where it cannot, in a call that has no other form.
+/// Whether bindgen can find libclang. Where it cannot, it panics, and it offers no call that
+/// returns an error instead.
 fn has_libclang() -> bool {
     std::panic::catch_unwind(bindgen::clang_version).is_ok()
 }

@@ -1,8 +1,8 @@
-//! The library as it is here: opened, asked what its providers can do, and one queue's table looked
-//! at.
+//! The library of this machine: opens it, asks what its providers offer, and checks the table of
+//! one queue.
 //!
-//! `LIBFABRIC_SYS_LIBRARY` names another one than the linker finds. Without any the tests are
-//! skipped.
+//! `LIBFABRIC_SYS_LIBRARY` names another library than the linker finds. Without a library the tests
+//! are skipped.
 
 #![allow(clippy::print_stdout)]
 
@@ -10,7 +10,7 @@ use std::ptr;
 
 use libfabric_sys::*;
 
-/// The library, or `None` after saying that there is none.
+/// The library; prints a skip and returns `None` if there is none.
 fn library(test: &str) -> Option<Library> {
     let path = std::env::var_os("LIBFABRIC_SYS_LIBRARY");
     match Library::open(path.as_deref().map(std::path::Path::new)) {
@@ -78,7 +78,7 @@ fn descriptions_are_allocated_by_the_library() {
     }
 }
 
-/// A table that ends before an entry, as that of an older library would, gives an error and not a
+/// A table that ends before an entry, like that of an older library, gives an error instead of a
 /// call.
 #[test]
 fn short_tables_are_not_overrun() {

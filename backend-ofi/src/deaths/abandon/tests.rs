@@ -1,5 +1,5 @@
 //! Operations on ranks that have ended, over libfabric's shared memory. Threads end as processes
-//! do: nobody looks for them any more.
+//! do: nothing polls for them any more.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,12 @@ use crate::ofi::Ofi;
 use crate::progress::SILENCE;
 use crate::testing::{opened_or_skipped, skipped};
 
-/// More polls than anything here takes.
+/// More polls than any step here takes.
 const POLLS: u32 = 5_000_000;
 /// More than any provider copies at once.
 const LEN: usize = 1 << 20;
 
-/// How operations have ended, by their numbers.
+/// How operations have ended, by their ids.
 #[derive(Default)]
 struct Ends(BTreeMap<u32, bool>);
 
@@ -50,7 +50,7 @@ fn ranks() -> Option<[Ofi; 3]> {
     ranks.try_into().ok()
 }
 
-/// Begins to write into a region of another rank, which looks meanwhile.
+/// Begins to write into a region of another rank, which polls meanwhile.
 fn put(zero: &mut Ofi, other: &mut Ofi, token: &Token, bytes: &[u8], id: u32) {
     let what = Remote::Put {
         source: bytes.as_ptr(),
@@ -58,7 +58,7 @@ fn put(zero: &mut Ofi, other: &mut Ofi, token: &Token, bytes: &[u8], id: u32) {
     };
     let mut polls = 0;
     loop {
-        // SAFETY: the bytes outlive the ranks; inside of the region.
+        // SAFETY: the bytes outlive the ranks, and the access is inside the region.
         match unsafe { zero.begin_remote(other.rank, token, 0, what, id) } {
             Begun::Full => {}
             begun => break assert_eq!(begun, Begun::Bytes(bytes.len())),
@@ -70,7 +70,7 @@ fn put(zero: &mut Ofi, other: &mut Ofi, token: &Token, bytes: &[u8], id: u32) {
     }
 }
 
-/// A rank ends, and does not look again.
+/// A rank ends, and does not poll again.
 fn end(rank: Ofi) {
     let end = std::thread::spawn(move || {
         let _ends = rank;
@@ -79,7 +79,7 @@ fn end(rank: Ofi) {
     assert!(end.join().is_err());
 }
 
-/// Polls until the death of rank 1 has been told, and some more.
+/// Polls until the death of rank 1 has been reported, and some more.
 fn told(zero: &mut Ofi, others: &mut [&mut Ofi], ends: &mut Ends) {
     let mut polls = 0;
     while zero.failures() == 0 {
@@ -100,7 +100,7 @@ fn told(zero: &mut Ofi, others: &mut [&mut Ofi], ends: &mut Ends) {
 fn a_death_is_told_though_a_long_put_never_ends() {
     let (source, mut targets) = (vec![7_u8; LEN], vec![vec![0_u8; LEN]; 2]);
     let Some([mut zero, mut one, mut two]) = ranks() else {
-        return; // It has said why.
+        return; // The skip has been printed.
     };
     let [first, second] = &mut targets[..] else {
         unreachable!("there are two");
@@ -111,7 +111,7 @@ fn a_death_is_told_though_a_long_put_never_ends() {
         let second = two.register(second.as_mut_ptr(), LEN, MemoryKind::Host);
         [first, second].map(|token| token.expect("a region"))
     };
-    // They know each other.
+    // The ranks connect to each other.
     let mut ends = Ends::default();
     for (id, other) in [&mut one, &mut two].into_iter().enumerate() {
         put(&mut zero, other, &tokens[id], &source[..8], id as u32);
@@ -126,7 +126,7 @@ fn a_death_is_told_though_a_long_put_never_ends() {
     put(&mut zero, &mut one, &tokens[0], &source, 2);
     let in_order = zero.link.domain.library.version() < WITHOUT_ORDER;
     if in_order {
-        // It stands behind the one that never ends.
+        // It stands behind the put that never ends.
         put(&mut zero, &mut two, &tokens[1], &source, 3);
     }
     assert!(zero.link.memory.is_reading());
@@ -138,7 +138,7 @@ fn a_death_is_told_though_a_long_put_never_ends() {
         source: source.as_ptr(),
         len: 8,
     };
-    // SAFETY: the bytes outlive the ranks; inside of the region.
+    // SAFETY: the bytes outlive the ranks, and the access is inside the region.
     let begun = unsafe { zero.begin_remote(2, &tokens[1], 0, last, 4) };
     if in_order {
         assert_eq!(
@@ -165,13 +165,13 @@ fn a_death_is_told_though_a_long_put_never_ends() {
     }
 }
 
-/// Who leaves may do so while others still write into its memory: nobody ends that, and no later
-/// death waits for it.
+/// A rank may leave while others still write into its memory. Nothing ends such a write, and no
+/// later death may wait for it.
 #[test]
 fn a_death_is_told_though_a_put_to_who_has_left_never_ends() {
     let (source, mut target) = (vec![7_u8; LEN], vec![0_u8; LEN]);
     let Some([mut zero, mut one, two]) = ranks() else {
-        return; // It has said why.
+        return; // The skip has been printed.
     };
     // SAFETY: the target outlives the ranks.
     let token = unsafe { one.register(target.as_mut_ptr(), LEN, MemoryKind::Host) };
@@ -187,7 +187,7 @@ fn a_death_is_told_though_a_put_to_who_has_left_never_ends() {
     }
     put(&mut zero, &mut one, &token, &source, 2);
     assert!(zero.link.memory.is_reading());
-    // It does not look again, and its process ends.
+    // Rank 1 does not poll again, and its process ends.
     one.shared.roster.leave(1);
     one.shared.deaths.note_end(1);
     end(two);
@@ -205,7 +205,7 @@ fn a_death_is_told_though_a_put_to_who_has_left_never_ends() {
 #[test]
 fn the_end_of_who_leaves_is_noted() {
     let Some([zero, one, _two]) = ranks() else {
-        return; // It has said why.
+        return; // The skip has been printed.
     };
     drop(one);
     assert!(zero.shared.roster.has_left(1));
@@ -213,12 +213,13 @@ fn the_end_of_who_leaves_is_noted() {
     assert_eq!(zero.shared.deaths.count(), 0);
 }
 
-/// What is short keeps no death from being told, and yet those behind it are never answered in 1.x.
+/// A short operation delays no report of a death, and yet in 1.x the operations behind it are never
+/// answered.
 #[test]
 fn nobody_waits_behind_a_short_put_that_never_ends() {
     let (source, mut targets) = ([7_u8; 64], vec![vec![0_u8; 64]; 2]);
     let Some([mut zero, mut one, mut two]) = ranks() else {
-        return; // It has said why.
+        return; // The skip has been printed.
     };
     let [first, second] = &mut targets[..] else {
         unreachable!("there are two");
@@ -244,11 +245,11 @@ fn nobody_waits_behind_a_short_put_that_never_ends() {
     assert_eq!(zero.caps().contains(TransportCaps::REMOTE), well);
 }
 
-/// Memory that the system lets no other process read is streamed.
+/// Memory that the system lets no other process read is sent in packets.
 #[test]
 fn a_read_that_fails_within_its_call_has_failed() {
     let Some([mut zero, mut one, _two]) = ranks() else {
-        return; // It has said why.
+        return; // The skip has been printed.
     };
     if zero.link.domain.library.version() >= WITHOUT_ORDER {
         return skipped(
@@ -263,7 +264,7 @@ fn a_read_that_fails_within_its_call_has_failed() {
     };
     assert_ne!(source, libc::MAP_FAILED);
     let mut target = vec![0_u8; LEN];
-    // SAFETY: nobody but the provider reads it, which is told that it cannot.
+    // SAFETY: only the provider reads it, which is told that it cannot.
     let exposure = unsafe { one.expose(source.cast(), LEN) }.expect("the provider has RMA");
     // SAFETY: as above; peers get from it.
     let token = unsafe { one.register(source.cast(), LEN, MemoryKind::Host) };
@@ -301,6 +302,6 @@ fn a_read_that_fails_within_its_call_has_failed() {
     one.withdraw(&exposure);
     one.deregister(&token);
     drop((zero, one));
-    // SAFETY: nobody uses it any more.
+    // SAFETY: nothing uses it any more.
     unsafe { libc::munmap(source, LEN) };
 }

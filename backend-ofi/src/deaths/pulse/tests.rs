@@ -1,12 +1,12 @@
-//! Heartbeats among a few ranks, with no clock and no network but what the tests say.
+//! Heartbeats among a few ranks, with a clock and a network that only the tests drive.
 
 use super::*;
 use crate::deaths::roster::Roster;
 
-/// Ranks that send each other whatever the tests let through.
+/// Ranks whose messages to each other pass as far as the tests let them.
 struct Net {
     ranks: Vec<(Pulse, Shared)>,
-    /// Pairs between which nothing passes.
+    /// Pairs of ranks between which nothing passes.
     cut: Vec<(usize, usize)>,
 }
 
@@ -15,7 +15,7 @@ fn address(rank: usize) -> SocketAddr {
 }
 
 impl Net {
-    /// Each rank on the node that is said.
+    /// One rank on each of the given nodes.
     fn new(nodes: &[u32]) -> Self {
         let size = nodes.len();
         let rank = |own: usize| {
@@ -47,7 +47,7 @@ impl Net {
         self.each(|pulse, shared, out| pulse.tick(shared, out));
     }
 
-    /// Every rank does something; then what they say travels until nobody says anything.
+    /// Every rank does something; then their datagrams travel until no rank sends any more.
     fn each(&mut self, what: impl Fn(&mut Pulse, &Shared, &mut Out)) {
         let mut under_way = Vec::new();
         for (rank, (pulse, shared)) in self.ranks.iter_mut().enumerate() {
@@ -90,7 +90,7 @@ fn nobody_is_lost_as_long_as_all_answer() {
 fn silence_is_a_loss_after_four_periods_and_everybody_hears_of_it() {
     let mut net = Net::new(&[0, 1, 2, 2]);
     net.speak(0, 3);
-    // Rank 3 can be reached by nobody any more, and has never talked to rank 1.
+    // Nothing reaches rank 3 any more, and it has never communicated with rank 1.
     net.cut = vec![(3, 0), (3, 1), (3, 2)];
     for _ in 0..MISSES {
         net.tick();
@@ -117,7 +117,7 @@ fn a_node_that_nobody_has_talked_to_is_missed_as_well() {
     net.cut = (2..5)
         .flat_map(|lost| [0, 1, 5].map(|rank| (lost, rank)))
         .collect();
-    // Those that have no neighbour among the others are found one after the other.
+    // Ranks that are nobody's neighbour among the others are found one after the other.
     for _ in 0..3 * (UNREACHED + 1) {
         net.tick();
     }

@@ -1,4 +1,4 @@
-//! An endpoint that does not close as long as something is registered for it, or at all.
+//! An endpoint that does not close while something is registered for it, or does not close at all.
 
 use std::ffi::c_int;
 use std::os::unix::process::ExitStatusExt as _;
@@ -13,19 +13,19 @@ use crate::ofi::Nobody;
 use crate::start::provider;
 use crate::testing::{opened_or_skipped, skipped};
 
-/// What stands in place of an object of libfabric's, and may refuse to be closed.
+/// A stand-in for a libfabric object, which may refuse to be closed.
 #[repr(C)]
 struct Stubborn<C> {
     object: C,
-    /// Calls of `close` that are refused.
+    /// How many calls of `close` are refused.
     refusals: usize,
-    /// The object in whose place it is.
+    /// The object that it replaces.
     real: *mut fid,
     closed: usize,
 }
 
 unsafe extern "C" fn close<C>(this: *mut fid) -> c_int {
-    // SAFETY: the table is only that of objects made by `stubborn`.
+    // SAFETY: only objects made by `stubborn` have this table.
     let this = unsafe { &mut *this.cast::<Stubborn<C>>() };
     if this.refusals > 0 {
         this.refusals -= 1;
@@ -66,9 +66,9 @@ fn object<C: crate::endpoint::objects::Class>(link: &Link, stubborn: &mut Stubbo
     opened.expect("an object")
 }
 
-/// Closes a link whose endpoint refuses so often. Says how often it was closed in the end, whether
-/// what was registered has been closed, and whether the memory that the provider had is there
-/// still.
+/// Closes a link whose endpoint refuses this many times. Returns how often it was closed in the
+/// end, whether the registrations have been closed, and whether the memory that the provider had
+/// still exists.
 fn close_with(refusals: usize, reading: bool) -> Option<(usize, usize, bool)> {
     let config = Config {
         provider: Some("tcp".to_owned()),
@@ -97,7 +97,7 @@ fn close_with(refusals: usize, reading: bool) -> Option<(usize, usize, bool)> {
     drop(link);
     let there = Arc::strong_count(&lent) > 1;
     if refusals > 1 {
-        // SAFETY: still open, and nobody uses it any more.
+        // SAFETY: still open, and nothing uses it any more.
         unsafe { fi_close(ep.real) };
     }
     Some((ep.closed, region.closed, there))
@@ -129,7 +129,7 @@ fn what_does_not_end_at_once_is_tried_again() {
         ..Config::default()
     };
     let Some(mut ranks) = opened_or_skipped("registrations that do not end", 1, &config) else {
-        return; // It has said why.
+        return; // The skip has been printed.
     };
     let rank = &mut ranks[0];
     let mut region = stubborn::<fid_mr>(2, std::ptr::null_mut());
@@ -146,7 +146,7 @@ fn what_does_not_end_at_once_is_tried_again() {
     }
 }
 
-/// Set where a test is the process that is to end.
+/// Set in the process that a test starts, which is to end.
 const DOOMED: &str = "PORTOLAN_TEST_DOOMED";
 
 #[test]
@@ -156,7 +156,7 @@ fn no_program_goes_on_with_memory_that_may_be_written() {
         return;
     }
     if close_with(0, false).is_none() {
-        return; // It has said why.
+        return; // The skip has been printed.
     }
     let name = "endpoint::link::tests::no_program_goes_on_with_memory_that_may_be_written";
     let child = std::process::Command::new(std::env::current_exe().expect("this program"))

@@ -1,4 +1,4 @@
-//! Providers that give less than others, or in another way: everything arrives all the same.
+//! Providers that offer less than others, or work in another way: everything still arrives.
 
 use libfabric_sys::{FI_AV_TABLE, FI_ENOMEM, FI_SEND, fi_ops_mr};
 use portolan_core::matching::Pattern;
@@ -8,7 +8,7 @@ use super::*;
 
 const LEN: usize = (1 << 20) + 3;
 
-/// Two ranks over a provider that `change` has described otherwise; `None` where there is no such
+/// Two ranks over a provider whose description `change` has altered; `None` where there is no such
 /// provider.
 fn changed(what: &str, provider: &str, change: impl Fn(&mut Info)) -> Option<[Ofi; 2]> {
     let config = Config {
@@ -23,7 +23,7 @@ fn changed(what: &str, provider: &str, change: impl Fn(&mut Info)) -> Option<[Of
     Some(ranks.try_into().expect("two ranks"))
 }
 
-/// Sends a long message from rank 0 to rank 1. How many bytes of it rank 1 has read by the
+/// Sends a long message from rank 0 to rank 1. Returns how many bytes of it rank 1 has read by the
 /// provider.
 fn send_long(ranks: [Ofi; 2]) -> u64 {
     let ranks: [Engine<Ofi, Single>; 2] =
@@ -36,7 +36,7 @@ fn send_long(ranks: [Ofi; 2]) -> u64 {
         source: None,
         tag: Some(5),
     };
-    // SAFETY: the buffers live until the requests are over, and nobody else uses them meanwhile.
+    // SAFETY: the buffers live until the requests are over, and nothing else uses them meanwhile.
     let (receive, send) = unsafe {
         let room = ContigBuf::from_bytes_mut(&mut room);
         let receive = ranks[1].irecv_contig_unchecked(&from, room);
@@ -83,7 +83,7 @@ fn addresses_may_be_kept_as_a_table() {
             continue;
         };
         read(&mut ranks);
-        // The first that was put there: an address goes there with the first packet.
+        // The first address of the vector: an address goes there with the first packet.
         assert_eq!(ranks[1].peers[0].addr, 0, "{provider}");
         put_add_get(ranks);
         send_long(table().expect("it opened a moment ago"));
@@ -99,12 +99,12 @@ unsafe extern "C" fn refuse(
     -FI_ENOMEM
 }
 
-/// From now on nothing is registered for a rank, as where the limit of locked memory is too low.
-/// The table is never freed: the domain has it for as long as it is open.
+/// Makes every registration of a rank fail from now on, as if the limit of locked memory were too
+/// low. The table is never freed, since the domain uses it as long as it is open.
 fn refuse_all(rank: &mut Ofi) {
     let domain = rank.link.domain.domain.get();
-    // SAFETY: an open domain, which only this thread uses, and whose table is as long as is looked
-    // at first.
+    // SAFETY: an open domain, which only this thread uses, and whose table has at least the checked
+    // size.
     unsafe {
         assert!((*(*domain).mr).size >= size_of::<fi_ops_mr>());
         let mut table = Box::new((*domain).mr.read());
@@ -138,8 +138,8 @@ fn what_cannot_be_registered_goes_by_packets() {
     }
 }
 
-/// The owner's region is registered, and this side's buffers, which the provider wants to be
-/// registered as well, are not.
+/// The owner's region is registered, but not this side's buffers, which the provider requires to be
+/// registered as well.
 #[test]
 fn what_cannot_be_registered_on_this_side_passes_through_memory_that_is() {
     for provider in PROVIDERS {
@@ -180,7 +180,8 @@ fn a_rank_asleep_is_woken_by_the_providers_descriptor() {
                 break;
             }
             assert!(!one.bell.is_brief(), "it wakes by itself");
-            // Without an end, unless the provider's descriptor ends it: nobody else rings.
+            // Without a limit: only the provider's descriptor can end this sleep, because nothing
+            // else rings.
             bell.sleep(seen, None);
         }
     });

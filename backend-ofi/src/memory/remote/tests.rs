@@ -1,4 +1,4 @@
-//! What freed regions and dead peers leave behind.
+//! The effects of freed regions and dead peers.
 
 use portolan_core::transport::remote::{AtomicOp, AtomicWidth};
 use portolan_core::transport::{Begun, Header, Payload, Pulled, Remote, Sent, Sink, Transport};
@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::ofi::Ofi;
 use crate::testing::{opened_or_skipped, skipped};
 
-/// More polls than anything here takes.
+/// More polls than any step here takes.
 const POLLS: u32 = 5_000_000;
 
 /// Counts packets.
@@ -44,7 +44,7 @@ fn ranks<const N: usize>() -> Option<[Ofi; N]> {
     ranks.try_into().ok()
 }
 
-/// A packet goes from one rank to another.
+/// Sends a packet from one rank to another.
 fn meet(ranks: &mut [Ofi], from: usize, to: usize) {
     let mut count = Count(0);
     let mut sent = Sent::Full;
@@ -63,7 +63,7 @@ fn meet(ranks: &mut [Ofi], from: usize, to: usize) {
     }
 }
 
-/// `verbs` has one error for all that fails.
+/// `verbs` has one error for everything that fails.
 #[test]
 fn a_peer_that_cannot_be_reached_has_refused_nothing() {
     const RETRIES_EXCEEDED: i32 = 12;
@@ -83,7 +83,7 @@ fn a_message_out_of_a_region_that_is_freed_is_read() {
     const LEN: usize = 1 << 20;
     let (mut source, mut target) = (vec![7_u8; LEN], vec![0_u8; LEN]);
     let Some(mut ranks) = ranks::<2>() else {
-        return; // It has said why.
+        return; // The skip has been printed.
     };
     meet(&mut ranks, 0, 1);
     let [zero, one] = &mut ranks;
@@ -114,14 +114,14 @@ fn a_message_out_of_a_region_that_is_freed_is_read() {
     assert_eq!(zero.failures(), 0);
 }
 
-/// Rank 1 frees a region from which a message is announced, or a put of its own goes on; rank 0,
-/// which has not heard of that, writes there.
+/// Rank 1 frees a region from which it has announced a message, or from which a put of its own is
+/// under way. Rank 0, which does not know that yet, writes there.
 fn late_write_into_a_freed_region(announced: bool) {
     const LEN: usize = 1 << 20;
     let (mut freed, mut other) = (vec![7_u8; LEN], vec![0_u8; LEN]);
     let late = [9_u8; 64];
     let Some(mut ranks) = ranks::<2>() else {
-        return; // It has said why.
+        return; // The skip has been printed.
     };
     meet(&mut ranks, 0, 1);
     meet(&mut ranks, 1, 0);
@@ -150,11 +150,11 @@ fn late_write_into_a_freed_region(announced: bool) {
         len: late.len(),
     };
     let mut outcome = Outcome(None);
-    // SAFETY: readable bytes, inside of what was a region.
+    // SAFETY: readable bytes; the target is inside the former region.
     let begun = unsafe { zero.begin_remote(1, &token, 0, put, 7) };
     assert_eq!(begun, Begun::Bytes(late.len()));
     let mut polls = 0;
-    // The provider refuses it, or ends the connection.
+    // The provider refuses the write, or ends the connection.
     while outcome.0.is_none() && zero.failures() + one.failures() == 0 {
         zero.poll(&mut outcome);
         one.poll(&mut Count(0));
@@ -197,9 +197,9 @@ fn who_is_held_to_be_dead_writes_no_more() {
     const LEN: usize = 64 << 20;
     let (source, mut target) = (vec![7_u8; LEN], vec![0_u8; LEN]);
     let Some(mut ranks) = ranks::<2>() else {
-        return; // It has said why.
+        return; // The skip has been printed.
     };
-    // The one that is written to has called the other: it knows whose connection that is.
+    // The rank that is written to has opened the connection, so it knows whose connection it is.
     meet(&mut ranks, 1, 0);
     let [zero, one] = &mut ranks;
     let at = target.as_mut_ptr();
@@ -209,10 +209,10 @@ fn who_is_held_to_be_dead_writes_no_more() {
         source: source.as_ptr(),
         len: LEN,
     };
-    // SAFETY: readable bytes, inside of the region.
+    // SAFETY: readable bytes; the target is inside the region.
     let begun = unsafe { zero.begin_remote(1, &token.expect("a region"), 0, put, 7) };
     assert_eq!(begun, Begun::Bytes(LEN));
-    // SAFETY: inside of the target, which other ranks write between polls only.
+    // SAFETY: inside the target, which other ranks write only between polls.
     let byte = |index: usize| unsafe { at.add(index).read_volatile() };
     let mut polls = 0;
     while byte(0) == 0 {
@@ -237,7 +237,7 @@ fn operations_on_the_dead_give_their_places_to_the_living() {
     let mut memory = [[0_u8; 64]; 2];
     let bytes = [7_u8; 64];
     let Some(mut ranks) = ranks::<3>() else {
-        return; // It has said why.
+        return; // The skip has been printed.
     };
     meet(&mut ranks, 0, 1);
     meet(&mut ranks, 0, 2);
@@ -255,7 +255,7 @@ fn operations_on_the_dead_give_their_places_to_the_living() {
         len: 64,
     };
     for id in 0..UNDER_WAY as u32 {
-        // SAFETY: readable bytes, inside of the region.
+        // SAFETY: readable bytes; the target is inside the region.
         let begun = unsafe { zero.begin_remote(1, &tokens[0], 0, put, id) };
         assert_eq!(begun, Begun::Bytes(64));
     }
@@ -280,7 +280,7 @@ fn slots_that_the_dead_never_give_back_are_not_waited_for() {
     let mut memory = [0_u8; 64];
     let bytes = [7_u8; 64];
     let Some(mut ranks) = ranks::<3>() else {
-        return; // It has said why.
+        return; // The skip has been printed.
     };
     meet(&mut ranks, 0, 2);
     let [zero, _, two] = &mut ranks;
@@ -295,7 +295,7 @@ fn slots_that_the_dead_never_give_back_are_not_waited_for() {
         polls += 1;
         assert!(polls < POLLS, "the death is not believed");
     }
-    // As if the provider had operations that it never ends.
+    // Pretend that the provider has operations that it never ends.
     let remotes = &mut zero.link.memory.remotes;
     remotes.free.clear();
     remotes.slots.fill_with(|| {
@@ -311,7 +311,7 @@ fn slots_that_the_dead_never_give_back_are_not_waited_for() {
         source: bytes.as_ptr(),
         len: 64,
     };
-    // SAFETY: readable bytes, inside of the region.
+    // SAFETY: readable bytes; the target is inside the region.
     let mut begin = |id| unsafe { zero.begin_remote(2, &token, 0, put, id) };
     for id in 0..PATIENCE {
         assert_eq!(begin(id), Begun::Full);
@@ -322,13 +322,14 @@ fn slots_that_the_dead_never_give_back_are_not_waited_for() {
     }
 }
 
-/// Whom the others hold to be dead has its buffers back, though those from whom it reads live.
+/// A rank that the others hold to be dead has its buffers back, although the ranks from which it
+/// reads are alive.
 #[test]
 fn what_comes_after_its_own_death_is_not_copied() {
     const LEN: usize = 4 << 10;
     let (mut source, mut target) = (vec![7_u8; LEN], vec![0_u8; LEN]);
     let Some(mut ranks) = ranks::<2>() else {
-        return; // It has said why.
+        return; // The skip has been printed.
     };
     meet(&mut ranks, 0, 1);
     let [zero, one] = &mut ranks;
@@ -338,7 +339,7 @@ fn what_comes_after_its_own_death_is_not_copied() {
         target: target.as_mut_ptr(),
         len: LEN,
     };
-    // SAFETY: writable bytes, inside of the region.
+    // SAFETY: writable bytes; the source is inside the region.
     let begun = unsafe { zero.begin_remote(1, &token.expect("a region"), 0, get, 7) };
     assert_eq!(begun, Begun::Bytes(LEN));
     zero.declare_failed(0, "the others say so");
@@ -372,13 +373,13 @@ fn what_comes_after_its_own_death_is_not_copied() {
     assert_eq!(outcome.0, None, "the engine has been told twice");
 }
 
-/// Atomic operations of an owner on its own region go by the provider, too, whatever the others
+/// Atomic operations of an owner on its own region also go by the provider, whatever the others
 /// think of that rank.
 #[test]
 fn who_is_held_to_be_dead_reaches_its_own_memory() {
     let mut memory = [0_u64; 8];
     let Some([mut zero, _one]) = ranks::<2>() else {
-        return; // It has said why.
+        return; // The skip has been printed.
     };
     if !zero.link.domain.atomics {
         return skipped("atomic operations", "the provider has none");
@@ -396,11 +397,11 @@ fn who_is_held_to_be_dead_reaches_its_own_memory() {
         width: AtomicWidth::W64,
         op: AtomicOp::Add(1),
     };
-    // One is under way when this rank hears of its death, and one begins after it.
+    // One is under way when this rank learns of its own death, and one begins after that.
     for dead in [false, true] {
         let mut polls = 0;
         loop {
-            // SAFETY: inside of the region.
+            // SAFETY: inside the region.
             match unsafe { zero.begin_remote(0, &token, 0, what, 7) } {
                 Begun::Bytes(_) => break,
                 Begun::Full => {}

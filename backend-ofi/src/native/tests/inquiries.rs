@@ -1,4 +1,4 @@
-//! Receives from any source that have met a message when a rank dies, while others live.
+//! Receives from any source that have matched a message when a rank dies, while others are alive.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,7 +12,7 @@ use crate::native::bits::{Label, Mark};
 use crate::native::inquiries::{ASKED, NAMED, Note};
 use crate::native::slots::Arrival;
 
-/// Longer than what the provider sends at once.
+/// Longer than the provider sends at once.
 const ANNOUNCED: usize = 1 << 20;
 
 fn any() -> Pattern {
@@ -22,7 +22,7 @@ fn any() -> Pattern {
     }
 }
 
-/// Brings what the devices say to each other to where it is heard. Returns how much that was.
+/// Delivers the devices' messages to each other. Returns how many there were.
 fn carry(cores: &mut [Core]) -> usize {
     let mut count = 0;
     for from in 0..cores.len() {
@@ -59,7 +59,7 @@ unsafe fn send(core: &mut Core, number: u64, mode: SendMode, message: &[u8]) {
     unsafe { tags.start_send(ofi, request(number), &args, data) };
 }
 
-/// A receive of rank 0 has met the message of rank 1, whose first bytes have come.
+/// Makes a receive of rank 0 match a message of rank 1, whose first bytes have arrived.
 ///
 /// # Safety
 /// Message and buffer must outlive the ranks.
@@ -78,8 +78,8 @@ unsafe fn meet(cores: &mut [Core; 3], message: &[u8], room: &mut [u8]) {
     assert!(cores[0].end().is_none(), "all of it has arrived at once");
 }
 
-/// Waits until a message of `source` has come that has met no receive; `source` does no more than
-/// to send it if `sends`.
+/// Waits until a message of `source` has arrived that has matched no receive. With `sends`,
+/// `source` makes progress meanwhile.
 fn shown(cores: &mut [Core; 3], source: u32, sends: bool) {
     until("it does not come", || {
         if sends {
@@ -99,8 +99,8 @@ fn shown(cores: &mut [Core; 3], source: u32, sends: bool) {
     });
 }
 
-/// What the living have sent and no receive has met keeps nothing from its end, and is there for
-/// later ones.
+/// Messages of living ranks that no receive has matched do not keep the receive from ending, and
+/// remain there for later receives.
 fn a_receive_ends_in_front_of(unmet: &[(u32, SendMode, usize)]) {
     let message = vec![7; LEN];
     let mut room = vec![0; LEN];
@@ -111,7 +111,7 @@ fn a_receive_ends_in_front_of(unmet: &[(u32, SendMode, usize)]) {
         .collect();
     let mut rooms: Vec<Vec<u8>> = unmet.iter().map(|&(_, _, len)| vec![0; len]).collect();
     let Some(mut cores) = cores::<3>() else {
-        return; // It has said why.
+        return; // The skip has been printed.
     };
     // SAFETY: the buffers were made before the ranks, and outlive them.
     unsafe { meet(&mut cores, &message, &mut room) };
@@ -170,13 +170,13 @@ fn a_receive_ends_although_the_living_wait_for_another() {
     a_receive_ends_in_front_of(&[(2, SendMode::Synchronous, ANNOUNCED)]);
 }
 
-/// What a probe has taken, no receive has met.
+/// A message that a probe has taken cannot have matched a receive.
 #[test]
 fn a_receive_ends_although_a_probe_has_taken_another() {
     let (message, other) = (vec![7; LEN], vec![8; LEN]);
     let (mut room, mut taken) = (vec![0; LEN], vec![0; LEN]);
     let Some(mut cores) = cores::<3>() else {
-        return; // It has said why.
+        return; // The skip has been printed.
     };
     // SAFETY: the buffers were made before the ranks, and outlive them.
     unsafe {
@@ -221,13 +221,13 @@ fn a_receive_ends_although_a_probe_has_taken_another() {
     assert!(taken == other);
 }
 
-/// A message of the living arrives, however long its sender does not look, and whatever it has sent
-/// after it.
+/// A message of a living rank arrives, however long its sender does not poll, and whatever it has
+/// sent after it.
 fn what_the_living_send_arrives(later: Option<SendMode>) {
     let (message, short) = (vec![7; LEN], [8; 8]);
     let mut room = vec![0; LEN];
     let Some(mut cores) = cores::<3>() else {
-        return; // It has said why.
+        return; // The skip has been printed.
     };
     // SAFETY: the buffers outlive the ranks.
     unsafe { send(&mut cores[2], 2, SendMode::Standard, &message) };
@@ -281,26 +281,26 @@ fn devices_ask_each_other() {
     devices_ask(&[]);
 }
 
-/// The question is about a long message, and its answer comes behind that.
+/// The question is about a long message, and its answer comes after that message.
 #[test]
 fn devices_ask_about_a_long_message_that_no_receive_has_met() {
     devices_ask(&[8; ANNOUNCED]);
 }
 
 /// A device that receives from any source asks another one, which has sent it something else
-/// meanwhile, if anything.
+/// meanwhile if `unmet` is not empty.
 fn devices_ask(unmet: &[u8]) {
     let message = vec![7; LEN];
     let (mut room, mut other) = (vec![0; LEN], vec![0; unmet.len()]);
     let Some(ranks) = opened::<3>() else {
-        return; // It has said why.
+        return; // The skip has been printed.
     };
     let settings = Settings::default();
     let [zero, one, two] = ranks.map(|ofi| Native::<Multiple>::new(ofi, &settings).unwrap());
     let (over, met) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // Relaxed, here and below: nothing else is told by it.
+            // Relaxed, here and below: the flags publish no other data.
             while !met.load(Ordering::Relaxed) {
                 two.device_check(Check::NonBlocking).unwrap();
             }
@@ -367,14 +367,14 @@ fn what_a_question_names_is_heard() {
         Note::heard(note.handler, &message)
     };
     assert_eq!(heard(&payload), note);
-    // Whoever says more is not believed, and does not fill the memory.
+    // A peer that names more is not believed, and does not fill the memory.
     assert_eq!(heard(&[1; 4 * NAMED + 6]).taken.len(), NAMED);
 }
 
 #[test]
 fn a_question_names_the_longest_messages() {
     let Some([mut zero, _one]) = pair() else {
-        return; // It has said why.
+        return; // The skip has been printed.
     };
     let mark = |len: usize| Mark::turn(len as u64);
     let lens = 0..NAMED + 9;

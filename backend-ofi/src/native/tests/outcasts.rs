@@ -1,18 +1,18 @@
-//! Deaths behind other deaths, and a rank that the others hold to be dead.
+//! Deaths after other deaths, and a rank that the others hold to be dead.
 
 use portolan_core::Group;
 use portolan_core::device::CommView;
 
 use super::*;
 
-/// A receive of a collective operation has met a message of one that lives, so that the death of
-/// another one does not end it: the death of its sender does.
+/// A receive of a collective operation has matched a message of a living rank, so that another
+/// rank's death does not end it. The death of its sender does.
 #[test]
 fn a_receive_that_has_outlived_one_death_ends_with_that_of_its_sender() {
     let message = vec![7; LEN];
     let mut room = vec![0; LEN];
     let Some([mut zero, mut one, _two]) = cores() else {
-        return; // It has said why.
+        return; // The skip has been printed.
     };
     zero.tags.contexts().add(&CommView {
         context: 0,
@@ -57,14 +57,14 @@ fn a_receive_that_has_outlived_one_death_ends_with_that_of_its_sender() {
     });
 }
 
-/// Whoever is held to be dead talks to nobody else any more; what it sends to itself arrives, or
-/// ends.
+/// A rank that is held to be dead communicates with no other rank any more; what it sends to itself
+/// arrives, or ends.
 #[test]
 fn a_rank_that_is_held_to_be_dead_hears_itself() {
     let messages = [vec![7; 8], vec![8; 1 << 20]];
     let mut rooms = [vec![0; 8], vec![0; 1 << 20]];
     let Some([mut zero, _one]) = pair() else {
-        return; // It has said why.
+        return; // The skip has been printed.
     };
     for dead in [false, true] {
         if dead {

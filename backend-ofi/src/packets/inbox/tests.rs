@@ -1,4 +1,4 @@
-//! Buffers under strain: between endpoints in this process.
+//! Receive buffers under strain, between endpoints of this process.
 
 use portolan_core::transport::{Header, Sent, Transport};
 
@@ -8,7 +8,7 @@ use crate::packets::arrival::Form;
 use crate::packets::wire::Wire;
 use crate::testing::opened_or_skipped;
 
-/// Polls after which something that has to arrive will not.
+/// More polls than any arrival takes.
 const MANY: usize = 2_000_000;
 
 /// Ranks over TCP on the loopback interface, or nothing where there is no libfabric.
@@ -22,7 +22,7 @@ fn ranks(n: u32) -> Option<Vec<Ofi>> {
     opened_or_skipped("buffers under strain", n, &config)
 }
 
-/// Takes packets of all ranks but one.
+/// Accepts the packets of all ranks but one.
 struct Picky {
     refused: u32,
     taken: Vec<u32>,
@@ -62,7 +62,7 @@ fn one_peer_whose_packets_are_not_wanted_keeps_nobody_else_out() {
     let [zero, one, two] = &mut ranks[..] else {
         unreachable!("three were made")
     };
-    // A whole window, four times as much as there is room for, arrives and is refused.
+    // A whole window arrives, four times as much as there is room for, and is refused.
     let mut sent = 0;
     let mut polls = 0;
     while one.link.inbox.held.len() < WINDOW as usize {
@@ -78,7 +78,7 @@ fn one_peer_whose_packets_are_not_wanted_keeps_nobody_else_out() {
             one.link.inbox.held.len()
         );
     }
-    // Another peer's arrive.
+    // Another peer's packets arrive.
     let mut number = 0;
     while sink.taken.len() < 100 {
         number += u8::from(number < 100 && send(two, 1, number, 2048));
@@ -88,7 +88,7 @@ fn one_peer_whose_packets_are_not_wanted_keeps_nobody_else_out() {
         polls += 1;
         assert!(polls < 2 * MANY, "{} have arrived", sink.taken.len());
     }
-    // What was refused is still there, in order.
+    // The refused packets are still there, in order.
     sink.refused = u32::MAX;
     while sink.taken.len() < 100 + WINDOW as usize {
         one.poll(&mut sink);
@@ -103,7 +103,7 @@ fn buffers_with_messages_that_broke_off_are_replaced() {
     let inbox = &mut link.inbox;
     let count = inbox.buffers.len();
     assert_eq!((inbox.open, inbox.is_low()), (count, false));
-    // The last message in each has landed, and one before it never will.
+    // In each buffer, the last message has landed, and one before it never will.
     for index in 0..count {
         inbox.close(index);
         inbox.buffers[index].reach = 1000;
@@ -119,11 +119,11 @@ fn buffers_with_messages_that_broke_off_are_replaced() {
     assert_eq!(inbox.post(&link.ep), Ok(false));
     assert_eq!((inbox.spares.len(), inbox.open), (count, count));
     let (ops, slab, part) = inbox.place(count);
-    // SAFETY: of operations that are there.
+    // SAFETY: the context is that of existing operations.
     let number = unsafe { Ops::of(ops.context(part)) };
     assert_eq!((number, part), ((Kind::Receive, count), 0));
     assert_eq!(slab.part_len(), inbox.slab.part_len());
-    // Nothing more is added, and what lands after all is used again.
+    // No more buffers are added, and one whose message lands after all is used again.
     inbox.relieve(&link.domain).unwrap();
     assert_eq!(inbox.spares.len(), count);
     inbox.buffers[0].bytes = 1000;
@@ -131,8 +131,8 @@ fn buffers_with_messages_that_broke_off_are_replaced() {
     assert_eq!(inbox.unposted, [0]);
 }
 
-/// Whoever knows the address may send anything: what is no packet takes its bytes of a buffer all
-/// the same.
+/// Any sender that knows the address may send anything. A message that is no packet still takes up
+/// its bytes of a buffer.
 #[test]
 fn what_is_too_short_to_be_a_packet_keeps_no_buffer() {
     let Some(mut ranks) = ranks(1) else { return };
@@ -166,7 +166,7 @@ fn what_is_too_short_to_be_a_packet_keeps_no_buffer() {
     }
 }
 
-/// A part that goes on, and one that does not, with a header.
+/// A part that is followed by another, and the last one, both with a header.
 const MORE: Form = Form {
     bare: false,
     more: true,
@@ -176,7 +176,7 @@ const LAST: Form = Form {
     more: false,
 };
 
-/// A part of `len` bytes at `offset` of `buffer`, behind its header if it has one.
+/// A part of `len` bytes at `offset` of `buffer`, after its header if it has one.
 fn part(buffer: &mut [u8], offset: usize, len: usize, fill: u8, form: Form) -> Arrival {
     let place = &mut buffer[offset + form.front()..][..len];
     place.fill(fill);
@@ -198,7 +198,7 @@ fn part(buffer: &mut [u8], offset: usize, len: usize, fill: u8, form: Form) -> A
 }
 
 fn bytes(arrival: &Arrival) -> Vec<u8> {
-    // SAFETY: in the buffer of the test, or in its own copy.
+    // SAFETY: the bytes lie in the buffer of the test, or in their own copy.
     unsafe { std::slice::from_raw_parts(arrival.data, arrival.len as usize) }.to_vec()
 }
 
@@ -213,7 +213,7 @@ fn parts_that_lie_side_by_side_are_moved_and_others_copied() {
         let all = [(100, MORE), (30, MORE), (7, LAST)];
         let mut spent = 0;
         let mut whole = None;
-        // The parts are all there before any is looked at, as they arrive.
+        // All parts are there before any is looked at, as when they arrive.
         let arrived: Vec<Arrival> = all
             .iter()
             .zip(at)
@@ -228,8 +228,8 @@ fn parts_that_lie_side_by_side_are_moved_and_others_copied() {
         }
         let whole = whole.expect("that was all");
         assert!(parts.is_empty() && bytes(&whole) == expected);
-        // A message less is needed for each that was moved, and for all three where the packet was
-        // copied.
+        // One message less is needed for each part that was moved, and for all three parts where
+        // the packet was copied.
         assert_eq!((whole.lies_in().is_none(), spent), (apart == 1, 2 + apart));
     }
 }
@@ -242,7 +242,7 @@ fn parts_without_headers_lie_where_they_are_needed() {
     let mut parts = Parts::new(300);
     let first = part(&mut buffer, 0, 100, 1, bare);
     let second = part(&mut buffer, 100, 100, 2, bare);
-    // The provider had no more room: the rest has a header.
+    // The provider had no more room, so the rest has a header.
     let third = part(&mut buffer, 200, 50, 3, LAST);
     assert!(parts.join(first).whole.is_none() && parts.join(second).whole.is_none());
     let whole = parts.join(third).whole.expect("that was all");
@@ -275,13 +275,13 @@ fn parts_of_the_dead_are_thrown_away() {
     inbox.forget(|rank| rank == 3);
     assert_eq!((inbox.buffers[0].unread, inbox.held.len()), (1, 0));
     assert_eq!(inbox.parts.open()[0].wire.from, 4);
-    // Those of the living do not keep a buffer that is needed.
+    // Parts of living ranks do not keep a buffer that is needed.
     inbox.copy_held();
     assert_eq!(inbox.buffers[0].unread, 0);
     inbox.parts.open().clear();
 }
 
-/// Over TCP nothing overtakes what was sent before it.
+/// Over TCP, no packet overtakes an earlier one.
 #[test]
 fn whoever_loses_a_packet_with_a_connection_has_failed() {
     let Some(mut ranks) = ranks(3) else { return };
@@ -292,9 +292,10 @@ fn whoever_loses_a_packet_with_a_connection_has_failed() {
     let [zero, one, two] = &mut ranks[..] else {
         unreachable!("three were made")
     };
-    // As where no packet goes in parts.
+    // As on a provider where no packet goes in parts.
     one.gap.get_or_insert_default();
-    // As if the first packet of rank 0 had gone with a connection; those of rank 2 are not wanted.
+    // Pretend that rank 0's first packet was lost with a connection; rank 2's packets are not
+    // accepted.
     zero.peers[1].sent += 1;
     let mut sent = [false; 2];
     let mut polls = 0;

@@ -1,4 +1,4 @@
-//! What is not asked of providers, and why.
+//! What providers are not asked for, and why.
 
 use libfabric_sys::FI_RM_ENABLED;
 use portolan_core::config::MatchMode;
@@ -10,7 +10,7 @@ use crate::start::info::Info;
 use crate::start::interfaces::Interfaces;
 use crate::testing::{opened_or_skipped, skipped};
 
-/// More polls than anything here takes.
+/// More polls than any step here takes.
 const POLLS: u32 = 5_000_000;
 
 /// Counts packets.
@@ -39,7 +39,7 @@ fn what_waits_for_a_peer_is_not_stopped_by_what_overtakes_it() {
     let (source, mut target) = (vec![7_u8; LEN], vec![0_u8; 2 * LEN]);
     let what = "messages beside reads over datagrams";
     let Some(mut ranks) = opened_or_skipped(what, 2, &config) else {
-        return; // It has said why.
+        return; // The skip has been printed.
     };
     let [zero, one] = &mut *ranks else {
         unreachable!("two ranks")
@@ -58,8 +58,8 @@ fn what_waits_for_a_peer_is_not_stopped_by_what_overtakes_it() {
         let fill = |place: *mut u8| place.write_bytes(1, len);
         assert_eq!(zero.send_bulk(1, &Header::default(), len, fill), Sent::Done);
     };
-    // These wait for a connection, and so do the reads. The next go when the first of the reads has
-    // gone.
+    // These wait for a connection, and so do the reads. The next ones leave when the first read has
+    // left.
     (0..EARLY).for_each(|_| send(zero));
     let (mut nothing, mut count) = (Count(0), Count(0));
     one.poll(&mut count);
@@ -82,7 +82,7 @@ fn packets_to_who_has_left_are_not_waited_for() {
         ..Config::default()
     };
     let Some(mut ranks) = opened_or_skipped("leaving after others", 2, &config) else {
-        return; // It has said why.
+        return; // The skip has been printed.
     };
     let (one, mut zero) = (ranks.remove(1), ranks.remove(0));
     let len = zero.limits().bulk;
@@ -98,8 +98,8 @@ fn packets_to_who_has_left_are_not_waited_for() {
     assert!(zero.has_nothing_to_say());
 }
 
-/// `ofi_rxd` gives up what a peer does not acknowledge, and of what it has copied nobody would know
-/// whose it was.
+/// `ofi_rxd` gives up packets that a peer does not acknowledge; for injected packets, nothing would
+/// tell which peer they were for.
 #[test]
 fn short_packets_over_datagrams_name_their_peer_if_they_are_lost() {
     let config = Config {
@@ -108,7 +108,7 @@ fn short_packets_over_datagrams_name_their_peer_if_they_are_lost() {
         ..Config::default()
     };
     let Some(mut ranks) = opened_or_skipped("packets that are lost", 2, &config) else {
-        return; // It has said why.
+        return; // The skip has been printed.
     };
     let [zero, _one] = &mut *ranks else {
         unreachable!("two ranks")
@@ -140,7 +140,7 @@ fn who_lets_queues_overflow_is_not_used_and_is_told() {
     assert!(reason(&info, &config, &interfaces).contains("FI_RM_ENABLED"));
 }
 
-/// As `verbs` has adapters for domains, and addresses of interfaces.
+/// Like `verbs`, which has adapters for domains, and the addresses of interfaces.
 #[test]
 fn an_interface_is_found_by_its_address_where_the_domain_has_another_name() {
     let on = |interface: &str| Config {
