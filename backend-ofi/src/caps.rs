@@ -21,8 +21,8 @@ const BULK_OF_UNKNOWN: usize = (16 << 10) - 512;
 /// fast.
 const BULK_OVER_TCP: usize = 64 << 10;
 
-/// Longest bundle of short messages: what the providers copy at once, or a size to which another
-/// packet adds little cost.
+/// Longest bundle of short messages: about what the providers copy at once. Beyond that, the bytes
+/// soon cost more than the packet itself does.
 const BUNDLE: usize = 8 << 10;
 
 /// How many bytes layers over connections send at once (`FI_OFI_RXM_BUFFER_SIZE`, unless a user
@@ -56,8 +56,8 @@ pub(crate) fn told_of_rxm(config: &Config, info: &Info) -> Option<String> {
 }
 
 /// The longest payload of one message of `ofi_rxm`, and of a packet, where it sends `at_once` bytes
-/// at once. A packet in several parts takes longer than one that is announced, except for the
-/// longest packets.
+/// at once. A packet in several parts takes longer than one that is announced. So a packet is no
+/// longer than a part, except for its last few bytes.
 fn over_rxm(at_once: usize) -> (usize, usize) {
     let part = at_once - Wire::LEN;
     let bulk = match part >= BULK_OVER_TCP {

@@ -69,7 +69,8 @@ pub struct Ofi {
     /// When to look for connections whose receive buffers are to grow, where the provider needs
     /// that.
     pub(crate) rooms: Option<Rooms>,
-    /// Arrivals that nobody answers, where a rank that polls keeps others from sending.
+    /// Packets that have arrived since this rank last sent, where a rank that polls keeps others
+    /// from sending.
     pub(crate) stream: Option<Stream>,
     /// A missing packet before those that have arrived, where a packet that does not come is lost.
     pub(crate) gap: Option<Gap>,
@@ -96,7 +97,7 @@ pub struct Ofi {
     silent: bool,
 }
 
-/// What a rank needs to know of its job.
+/// What a rank needs to know about its job.
 pub(crate) struct Place {
     pub(crate) rank: u32,
     pub(crate) job: u32,

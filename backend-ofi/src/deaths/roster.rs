@@ -111,7 +111,7 @@ impl Roster {
             Words::Own(words) => &words[index as usize],
             Words::Shared { start, len, .. } => {
                 assert!((index as usize) < len / 4, "there is no rank {}", index - 1);
-                // SAFETY: inside of the mapping, just checked; aligned, because mappings are.
+                // SAFETY: inside the mapping, as was just checked; aligned, because mappings are.
                 unsafe { start.add(index as usize).as_ref() }
             }
         }

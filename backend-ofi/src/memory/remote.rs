@@ -478,8 +478,8 @@ const REFUSALS: [i32; 7] = [
 
 /// Provider codes that specify what `FI_EIO` leaves open. `verbs` reports `FI_EIO` for everything
 /// that fails, even for a cable that is pulled; its codes here are `IBV_WC_REM_INV_REQ_ERR`,
-/// `IBV_WC_REM_ACCESS_ERR` and `IBV_WC_REM_OP_ERR`. That of `efa` means that an address or key does
-/// not exist.
+/// `IBV_WC_REM_ACCESS_ERR` and `IBV_WC_REM_OP_ERR`. The code of `efa` means that an address or key
+/// does not exist.
 const REFUSALS_OF: [(&str, &[i32]); 2] = [("verbs", &[9, 10, 11]), ("efa", &[7])];
 
 /// Whether this error of the provider means that the peer does not permit the operation; otherwise

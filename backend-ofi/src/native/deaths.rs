@@ -175,7 +175,7 @@ impl Tags {
             What::Receive(receive) => {
                 let from = receive.from;
                 let Some(source) = from.source else {
-                    return self.inquire(ofi, number); // Whose message arrives is unknown.
+                    return self.inquire(ofi, number); // Whose message it is, is unknown.
                 };
                 let source = self.contexts.process(from.context, source);
                 // A living sender still sends the rest of its message.

@@ -6,10 +6,11 @@
 //! others are sent by whatever protocol the provider has. Probes look into the provider's queue of
 //! messages that have matched nothing. Everything else that the device interface offers (active
 //! messages, one-sided operations, hooks, requests of other crates) is the core engine's, over the
-//! same endpoint. Both complete requests in the engine's one table, so that they can be waited for
-//! together; there, a tagged operation is a request "of another kind". `docs/ofi.md` says when this
-//! device is used, and `docs/adr/0015-providers-match-in-a-device-of-their-own.md` why it is not an
-//! offload under the engine.
+//! same endpoint. Tagged operations and the engine's own complete requests in the engine's one
+//! table, so that a program can wait for them together; there, a tagged operation is a request "of
+//! another kind". `docs/ofi.md` says when this device is used, and
+//! `docs/adr/0015-providers-match-in-a-device-of-their-own.md` why it is not an offload under the
+//! engine.
 //!
 //! The provider is lent none of the program's memory:
 //! `docs/adr/0017-providers-that-match-are-lent-nothing.md`.

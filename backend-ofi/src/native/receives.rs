@@ -17,7 +17,7 @@ use super::slots::{Arrival, Incoming, What};
 use super::tags::{End, NO_ROOM, Tags};
 use crate::ofi::Ofi;
 
-/// How many bytes a message may exceed its buffer by without the provider noticing: more than any
+/// By how many bytes a message may exceed its buffer without the provider noticing: more than any
 /// provider sends in one packet.
 pub(super) const SINK: usize = 64 << 10;
 

@@ -60,7 +60,7 @@ pub(crate) struct Tags {
     /// How often the provider was given a receive, or a look that takes what it finds. When this
     /// changes, a message that an earlier look has shown may have been taken.
     pub(super) takings: u64,
-    /// Where the excess of messages ends that are too long for their buffers. Nothing reads it.
+    /// Takes the excess of messages that are too long for their buffers. Nothing reads it.
     pub(super) sink: Box<[u8]>,
     /// Operations that are over, whose requests have not been completed yet.
     pub(super) ends: VecDeque<(Request, End)>,
@@ -76,14 +76,14 @@ pub(crate) struct Tags {
     pub(super) last_handle: u64,
     /// Operations that a death has ended, and that the provider still has.
     pub(super) doomed: Vec<Doomed>,
-    /// Receives whose message's sender is being looked for.
+    /// Receives of which it is being found out whose message they have matched.
     pub(super) inquiries: Vec<Inquiry>,
     pub(super) last_inquiry: u32,
     pub(super) failures_seen: u32,
     pub(super) counts: Counts,
 }
 
-/// How many messages providers have matched, or were sent for matching.
+/// Counters of messages and receives.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) injected: u64,

@@ -61,7 +61,7 @@ impl Gap {
 mod tests {
     use super::*;
 
-    /// Looks so many times, at this distance; whether something is lost then.
+    /// Looks this many times, this far apart. Returns whether a packet is lost then.
     fn looks(gap: &mut Gap, missing: (u32, u32), times: u32, distance: Duration) -> bool {
         let start = Instant::now();
         (0..times).any(|n| gap.look(Some(missing), || start + distance * n))
@@ -73,11 +73,11 @@ mod tests {
         let mut gap = Gap::default();
         assert!(!looks(&mut gap, (1, 7), looks_needed, STEP));
         assert!(gap.is_open());
-        // Another one is, or it has come.
+        // Another packet is missing, or the missing one has arrived.
         assert!(!looks(&mut gap, (1, 8), looks_needed, STEP));
         assert!(!gap.look(None, Instant::now));
         assert!(!gap.is_open());
-        // An hour in which nobody looks counts as one step.
+        // An hour without a look counts as one step.
         let hour = Duration::from_secs(3600);
         assert!(!looks(&mut gap, (1, 8), looks_needed, hour));
         assert!(looks(&mut gap, (1, 9), looks_needed + 1, STEP));

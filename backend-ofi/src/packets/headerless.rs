@@ -190,7 +190,7 @@ mod tests {
     use crate::config::Config;
     use crate::testing::opened_or_skipped;
 
-    /// Polls after which something that has to arrive will not.
+    /// More polls than any arrival takes.
     const MANY: usize = 2_000_000;
 
     #[test]
@@ -209,7 +209,7 @@ mod tests {
             let mut full = wire(word(1, 7, expected, acked.wrapping_add(WINDOW)));
             complete(&mut full, 1, &peer);
             assert_eq!(full.ack, acked.wrapping_add(WINDOW), "a whole window");
-            // An acknowledgement that was overtaken stays one.
+            // An overtaken acknowledgement remains valid.
             let mut old = wire(word(1, 0, expected, acked.wrapping_sub(5)));
             complete(&mut old, 2, &peer);
             assert_eq!(old.ack, acked.wrapping_sub(5));
@@ -263,14 +263,14 @@ mod tests {
         Some(ranks)
     }
 
-    /// The bytes of a message of `len` bytes: each part is another.
+    /// The bytes of a message of `len` bytes, different in each part.
     fn bytes(number: u32, len: usize) -> Vec<u8> {
         (0..len)
             .map(|at| (at / 7 + at + number as usize) as u8)
             .collect()
     }
 
-    /// Polls until something has happened.
+    /// Polls until `done` returns true.
     fn poll_until(ranks: &mut [Ofi], sink: &mut Keep, done: impl Fn(&[Ofi], &Keep) -> bool) {
         for _ in 0..MANY {
             if done(ranks, sink) {
@@ -291,7 +291,7 @@ mod tests {
         };
         let what = bytes(number, len);
         for _ in 0..MANY {
-            // SAFETY: rank 2 is there and another one; the closure writes as many bytes.
+            // SAFETY: rank 2 exists and is another rank; the closure writes as many bytes.
             let sent = unsafe {
                 match number % 3 {
                     0 => ranks[from].send_bulk(2, &header, len, |place| {
@@ -329,7 +329,7 @@ mod tests {
             bulk,
         ];
         let mut sink = Keep::default();
-        // Headers change every third message, and two senders are in each other's way.
+        // Headers change with every third message, and two senders alternate.
         let sent: Vec<(u32, usize)> = (0..60)
             .map(|number| (number, lens[(number / 6) as usize % lens.len()].min(bulk)))
             .collect();
@@ -365,7 +365,7 @@ mod tests {
     #[test]
     fn ranks_whose_parts_differ_understand_each_other() {
         for provider in ["tcp", "shm"] {
-            // Buffers that are soon too full for a packet.
+            // Buffers that are soon too full for another packet.
             let config = Config {
                 receive: 20 << 10,
                 ..Config::default()
@@ -373,8 +373,8 @@ mod tests {
             let Some(mut ranks) = ranks_with(provider, config) else {
                 continue;
             };
-            // As where the provider says something else to one of them. One such message fits into
-            // a buffer.
+            // As if the provider reported another size to one of the ranks. One such message fits
+            // into a buffer.
             ranks[1].link.part = match provider {
                 "shm" => ranks[1].link.limits.bulk,
                 _ => 12_000,
@@ -417,9 +417,9 @@ mod tests {
         }
     }
 
-    /// Far more than the receive buffers take arrives before the receiver looks; the short ones in
-    /// between leave their headers out, unless the provider would not say so of what it keeps
-    /// (`caps::words`).
+    /// Far more arrives before the receiver polls than the receive buffers hold. The short messages
+    /// in between go without headers, unless the provider would not report the word of a message
+    /// that it keeps (`caps::words`).
     #[test]
     fn nothing_is_lost_where_no_buffer_is_free() {
         for provider in ["sockets", "tcp", "shm"] {
@@ -433,24 +433,24 @@ mod tests {
                 continue;
             };
             let (mut sink, mut left) = (Keep::default(), Vec::new());
-            // There is a connection when something has arrived.
+            // Once something has arrived, there is a connection.
             send_one(&mut ranks, &mut sink, 0, 0, 1);
             poll_until(&mut ranks, &mut sink, |_, sink| sink.0.len() == 1);
             sink.0.clear();
             for number in 0..WINDOW / 2 {
                 let len = [ranks[0].link.part, 5][number as usize % 2];
                 let what = bytes(number, len);
-                // SAFETY: rank 2 is there and another one; as many bytes are readable.
+                // SAFETY: rank 2 exists and is another rank; as many bytes are readable.
                 let sent =
                     unsafe { ranks[0].send_bulk_from(2, &Header::default(), what.as_ptr(), len) };
                 if sent == Sent::Done {
                     left.push(what);
                 }
-                // Only the sender looks.
+                // Only the sender polls.
                 ranks[0].poll(&mut sink);
             }
             assert!(left.len() >= 16, "{} have left over {provider}", left.len());
-            // It takes what comes as far as there are buffers, and keeps the rest.
+            // The provider takes what arrives as long as there are buffers, and keeps the rest.
             let queue = ranks[2].link.domain.cq.get();
             for _ in 0..10_000 {
                 // SAFETY: an open queue, of which nothing is read.
@@ -476,7 +476,7 @@ mod tests {
         for (number, packets) in [(0, 2), (1, 3), (2, 4), (3, 6), (4, 7)] {
             send_one(&mut ranks, &mut sink, 0, number, len);
             assert_eq!(ranks[0].peers[2].sent, packets, "after message {number}");
-            // Nothing is under way when the next one leaves: the provider has room for it.
+            // Nothing is under way when the next message leaves, so the provider has room for it.
             let arrived = number as usize + 2;
             poll_until(&mut ranks, &mut sink, |ranks, sink| {
                 sink.0.len() == arrived && !ranks[0].link.large.concern(|_| true)
@@ -513,11 +513,11 @@ mod tests {
         leave_from_where_they_lie(&mut ranks, &[LEAST, inject]);
     }
 
-    /// Two messages of each of these lengths: the first goes with its header, the second from where
-    /// it is.
+    /// Sends two messages of each length: the first goes with its header, the second directly from
+    /// where it lies.
     fn leave_from_where_they_lie(ranks: &mut [Ofi], lens: &[usize]) {
         let mut sink = Keep::default();
-        // Headers are those of three messages in a row; the first of them goes with it.
+        // Three messages in a row have the same header; the first of them goes with it.
         for (first, &len) in (0..).step_by(3).zip(lens) {
             for number in first..first + 2 {
                 let sent = ranks[0].peers[2].sent;
@@ -577,7 +577,8 @@ mod tests {
         };
         let len = ranks[0].link.part + Wire::LEN;
         let mut sink = Keep::default();
-        // There is a connection when something has arrived; what has no data is not remembered.
+        // Once something has arrived, there is a connection; the header of an empty packet is not
+        // remembered.
         send_one(&mut ranks, &mut sink, 0, 0, 0);
         poll_until(&mut ranks, &mut sink, |ranks, sink| {
             sink.0.len() == 1 && !ranks[0].link.large.concern(|_| true)

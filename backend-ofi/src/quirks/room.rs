@@ -20,7 +20,7 @@ use crate::ofi::Ofi;
 /// Providers that peek in this way.
 const PEEKING: &[&str] = &["sockets"];
 
-/// Bytes to ask for. The system reserves twice what it grants, which is this or the most that it
+/// Bytes to ask for. The system reserves twice as many: twice this, or twice the most that it
 /// allows.
 const BYTES: libc::c_int = 1 << 20;
 

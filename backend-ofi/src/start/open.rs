@@ -396,7 +396,8 @@ fn told<T>(
 }
 
 /// Decides whether all ranks can communicate. Every rank reads the same cards and reaches the same
-/// verdict. Addresses are only judged if they are IP addresses, because others may look like these.
+/// verdict. Addresses are judged only if the provider uses IP (`ip`), because others may look like
+/// IP addresses.
 fn judge(cards: &[Card], ip: bool) -> Result<()> {
     let first = &cards[0];
     let others: Vec<u32> = (0..cards.len() as u32)

@@ -36,10 +36,11 @@ const COMMON: &[&str] = &[
 
 /// Layers whose remote operations are not used: they are not asked for `FI_RMA`.
 ///
-/// `ofi_rxd` (1.17 to 2.5) walks through the operations that wait for a peer, and stops the walk
-/// behind a read request. A message that is sent next overtakes the waiting ones. If it is longer
-/// than the window of unacknowledged datagrams has room for, the waiting ones take the rest of the
-/// window. The receiver wants the rest of that message first, so neither side ever continues.
+/// `ofi_rxd` (1.17 to 2.5) walks through the operations that wait for a peer, and ends the walk at
+/// a read request. A message that is sent next overtakes the operations after that request. If the
+/// message is longer than the window of unacknowledged datagrams has room for, these operations
+/// take the rest of the window. The receiver wants the rest of the message first, so neither side
+/// ever continues.
 const ONLY_MESSAGES: &[&str] = &["ofi_rxd"];
 
 /// Providers that do their work in a thread of their own, unless they are asked to leave it to the
@@ -209,8 +210,8 @@ fn has_layer(info: &Info, names: &[&str]) -> bool {
 }
 
 /// Whether a provider's descriptor signals what arrives. A provider that does its work in a thread
-/// by default, but was asked not to, writes to the descriptor itself, and not while nothing calls
-/// it.
+/// by default, but is asked not to, writes to the descriptor only within the program's calls, so it
+/// never wakes a sleeping rank.
 pub(crate) fn announces(info: &Info) -> bool {
     !has_layer(info, THREADED)
 }
@@ -321,8 +322,8 @@ fn wanted(info: &Info, config: &Config, interfaces: &Interfaces) -> bool {
 /// A sort key, smallest for the best: first the provider, then how widely its network can be
 /// reached.
 ///
-/// Where the provider matches, `tcp` comes after `tcp;ofi_rxm`: alone, that of 2.5 loses messages
-/// that no receive waits for.
+/// Where the provider matches, `tcp` comes after `tcp;ofi_rxm`: the plain `tcp` of 2.5 loses
+/// messages that no receive waits for.
 fn merit(info: &Info, config: &Config) -> (usize, bool, Reverse<u8>) {
     let provider = info.provider();
     let behind = config.native() && provider == "tcp";
