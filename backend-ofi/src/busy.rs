@@ -80,7 +80,7 @@ macro_rules! tables {
             /// Puts a busy table into an endpoint that has such operations.
             ///
             /// # Safety
-            /// The endpoint must be open, and nobody else be using it.
+            /// The endpoint must be open, and must not be in use.
             pub(super) unsafe fn replace(ep: *mut fid_ep, seed: u64) {
                 // SAFETY: an open endpoint. Its table has at least the checked size, and lives as
                 // long as it.

@@ -77,8 +77,8 @@ pub(crate) unsafe fn bulk_from(
 }
 
 /// # Safety
-/// `peer` must be another rank, `len` fit a slot of the kind, `fill` initialise as many bytes; as
-/// many must be readable at `source`, if there is one.
+/// `peer` must be another rank, `len` must fit a slot of the kind, and `fill` must initialise as
+/// many bytes; as many must be readable at `source`, if it is given.
 #[inline]
 unsafe fn hand_over<F: FnOnce(*mut u8)>(
     ofi: &mut Ofi,
@@ -136,7 +136,8 @@ unsafe fn hand_over<F: FnOnce(*mut u8)>(
         seq: ofi.peers[peer as usize].sent,
         ack: ofi.peers[peer as usize].expected,
     };
-    // SAFETY: a slot has room for the wire's header and a packet of its kind; nobody uses it.
+    // SAFETY: a slot has room for the wire header and a packet of its kind, and nothing else uses
+    // it.
     unsafe {
         wire.write(place);
         fill(place.add(Wire::LEN));

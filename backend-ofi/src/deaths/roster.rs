@@ -78,7 +78,7 @@ impl Roster {
 
     fn map(file: OwnedFd, ranks: u32) -> Result<Self, String> {
         let len = bytes(ranks);
-        // SAFETY: a new mapping of a file of this length, which nobody makes shorter.
+        // SAFETY: a new mapping of a file of this length, which nothing shortens.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -141,7 +141,7 @@ impl Roster {
 impl Drop for Roster {
     fn drop(&mut self) {
         if let Words::Shared { start, len, .. } = &self.words {
-            // SAFETY: mapped by `map` with this length; nobody uses it any more.
+            // SAFETY: mapped by `map` with this length; nothing uses it any more.
             unsafe { libc::munmap(start.as_ptr().cast(), *len) };
         }
     }

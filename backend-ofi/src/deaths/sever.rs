@@ -145,7 +145,7 @@ pub(crate) fn sockets() -> impl Iterator<Item = Socket> {
 fn copy(fd: RawFd) -> Option<OwnedFd> {
     // SAFETY: no memory is touched.
     let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
-    // SAFETY: open, new, and nobody else's.
+    // SAFETY: open, new, and owned by nothing else.
     (copy >= 0).then(|| unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
@@ -156,7 +156,7 @@ type Ask = unsafe extern "C" fn(RawFd, *mut libc::sockaddr, *mut libc::socklen_t
 fn end(fd: RawFd, ask: Ask) -> Option<SocketAddr> {
     let mut bytes = [0_u8; size_of::<libc::sockaddr_storage>()];
     let mut len = bytes.len() as libc::socklen_t;
-    // SAFETY: as much room as said.
+    // SAFETY: `len` says how much room there is.
     let result = unsafe { ask(fd, bytes.as_mut_ptr().cast(), &raw mut len) };
     (result == 0).then(|| parse(&bytes[..(len as usize).min(bytes.len())]))?
 }
@@ -210,7 +210,7 @@ mod tests {
         let mut polls = 0;
         while count.0 == 0 {
             if sent == Sent::Full {
-                // SAFETY: the other rank exists and is another one; no bytes are read.
+                // SAFETY: the other rank exists and is not this one; no bytes are read.
                 sent = unsafe { from.send_short(to.rank, &Header::default(), std::ptr::null(), 0) };
             }
             from.poll(&mut Count(0));
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(sent, Sent::Done);
     }
 
-    /// Bytes of a read: more than is there at once.
+    /// Bytes of a read: more than arrives at once.
     const LEN: usize = 8 << 20;
 
     /// Rank 1 of `n` panics while rank 0 reads from it. Rank 0 does `before` before that, `during`
@@ -319,7 +319,7 @@ mod tests {
                 events: 0,
                 revents: 0,
             };
-            // SAFETY: one entry, as said.
+            // SAFETY: one entry, as the count says.
             unsafe { libc::poll(&raw mut entry, 1, 0) };
             entry.revents & libc::POLLHUP != 0
         };

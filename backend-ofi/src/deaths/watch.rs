@@ -153,7 +153,7 @@ fn descriptor(process: Process) -> Result<Option<OwnedFd>, String> {
             _ => Err(failed("pidfd_open")),
         };
     }
-    // SAFETY: a descriptor that nobody else has.
+    // SAFETY: a new descriptor, owned by nothing else.
     let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
     // The pidfd refers to whichever process has the number now.
     Ok((!process.is_another()).then_some(fd))
@@ -164,8 +164,8 @@ fn descriptor(process: Process) -> Result<Option<OwnedFd>, String> {
 fn spawn(body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, String> {
     // SAFETY: plain old data, filled by the calls below.
     let (mut all, mut before) = unsafe { std::mem::zeroed::<(libc::sigset_t, libc::sigset_t)>() };
-    // SAFETY: valid sets; the mask of this thread is restored right after the new one has got its
-    // own.
+    // SAFETY: valid sets. This thread's mask is restored right after the new thread has inherited
+    // the full one.
     unsafe {
         libc::sigfillset(&raw mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
@@ -241,7 +241,7 @@ fn poll(fds: impl Iterator<Item = RawFd>, limit: Option<Duration>) -> Option<Vec
     });
     let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     let count = entries.len() as libc::nfds_t;
-    // SAFETY: as many entries as said, a time or null, no signal mask.
+    // SAFETY: `count` entries, a time or null, no signal mask.
     if unsafe { libc::ppoll(entries.as_mut_ptr(), count, time, std::ptr::null()) } < 0 {
         if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
             // There is no memory for the table: try again when there is some.

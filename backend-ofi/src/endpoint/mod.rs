@@ -155,7 +155,7 @@ impl Domain {
     pub(crate) fn name(&self, ep: &Fid<fid_ep>) -> Result<Vec<u8>, String> {
         let mut name = vec![0_u8; 512];
         let mut len = name.len();
-        // SAFETY: an open endpoint; as much room as said.
+        // SAFETY: an open endpoint; `len` says how much room there is.
         let result = unsafe { fi_getname(ep.get(), name.as_mut_ptr().cast(), &raw mut len) };
         if result != 0 || len > name.len() {
             let why = self.library.fi_strerror(i64::from(result));

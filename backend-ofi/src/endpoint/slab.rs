@@ -32,7 +32,7 @@ unsafe impl Send for Map {}
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: mapped by `Slab::new` with this length; nobody uses it any more.
+        // SAFETY: mapped by `Slab::new` with this length; nothing uses it any more.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }

@@ -102,7 +102,7 @@ pub(crate) struct Goal {
 ///
 /// # Safety
 /// The words and the context must stay where they are until the completion; `ep` must be open, and
-/// the peer one of its vector.
+/// the peer must be in its vector.
 pub(crate) unsafe fn start(
     ep: &Fid<fid_ep>,
     goal: &Goal,

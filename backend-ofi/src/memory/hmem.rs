@@ -205,7 +205,7 @@ mod tests {
     /// An accelerator that owns the second half of some bytes of the host.
     struct Fake(std::ops::Range<usize>);
 
-    // SAFETY: its memory is the host's, and its copies are over when they return.
+    // SAFETY: its memory is the host's, and its copies have ended when they return.
     unsafe impl Accelerator for Fake {
         fn kind(&self) -> MemoryKind {
             MemoryKind::Neuron

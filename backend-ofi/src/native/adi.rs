@@ -1,4 +1,5 @@
-//! [`Device`] for a rank whose provider matches: tagged messages go there, the rest to the engine.
+//! [`Device`] for a rank whose provider matches: tagged messages go to the provider, everything
+//! else to the engine.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -71,7 +72,7 @@ impl<L: Level> Native<L> {
     unsafe fn send(&self, args: &SendArgs, data: Data) -> Result<()> {
         self.check_live()?;
         self.shared.check_send(args)?;
-        // Relaxed: a count that nothing depends on.
+        // Relaxed: nothing depends on this count.
         if self.unpolled.fetch_add(1, Ordering::Relaxed) >= UNPOLLED {
             self.polled();
         }
@@ -484,7 +485,7 @@ unsafe impl<L: Level> Device for Native<L> {
         self.engine.free(request)
     }
 
-    // ---- Requests: the engine's, but for persistent ones ---------------------------------------
+    // ---- Requests: the engine's, except persistent ones -----------------------------------------
 
     #[inline]
     fn is_complete(&self, request: Request) -> bool {
@@ -569,7 +570,7 @@ unsafe impl<L: Level> Device for Native<L> {
         counters
     }
 
-    // ---- Handlers and hooks: the engine's, with messages of the provider's ---------------------
+    // ---- Handlers and hooks: the engine runs them, the provider matches their messages ----------
 
     fn register_handler(&self, id: HandlerId, handler: Handler) -> Result<()> {
         let handler = handled(self.shared.clone(), handler);
@@ -580,7 +581,7 @@ unsafe impl<L: Level> Device for Native<L> {
         self.engine.register_hook(hooked(self.shared.clone(), hook))
     }
 
-    // ---- What the engine does as it is ---------------------------------------------------------
+    // ---- Passed to the engine unchanged ---------------------------------------------------------
 
     delegate_device! { engine:
         wtime, wtick, abort, failure_of, dead_member, declare_self_failed, end_silently, node_of, set_packet_size,

@@ -68,7 +68,7 @@ impl Note {
         }
     }
 
-    /// The bytes that go with the words.
+    /// The bytes that travel with the two words.
     pub(super) fn payload(&self) -> Vec<u8> {
         let marks = self.taken.iter();
         marks.flat_map(|mark| mark.bits().to_le_bytes()).collect()

@@ -26,7 +26,7 @@ use crate::ofi::{Nobody, Ofi};
 use crate::shared::Contacts;
 use crate::testing::opened_or_skipped;
 
-/// Longer than what a connection on the loopback interface takes at once.
+/// Longer than a connection on the loopback interface takes at once.
 const LEN: usize = 48 << 20;
 /// More steps than anything here takes.
 const STEPS: u32 = 5_000_000;
@@ -468,7 +468,7 @@ fn a_message_shows_both_ranks_that_the_other_is_there() {
         tags.start_receive(ofi, request(1), &from(0), data);
     }
     let mut sent = false;
-    // Each rank notes the other one.
+    // Each rank notices the other's death.
     until("one of them does not hear the other", || {
         if !sent {
             let Core { ofi, tags } = &mut zero;

@@ -74,7 +74,8 @@ pub(crate) fn complete(wire: &mut Wire, job: u32, peer: &Peer) {
 /// than the provider injects.
 ///
 /// # Safety
-/// `len` bytes must be initialised at `data`, and the peer be in the provider's address vector.
+/// `len` bytes must be initialised at `data`, and the peer must be in the provider's address
+/// vector.
 #[inline]
 pub(crate) unsafe fn inject(ofi: &mut Ofi, data: *const u8, peer: u32, len: usize) -> Sent {
     let state = &mut ofi.peers[peer as usize];
@@ -231,7 +232,7 @@ mod tests {
         }
     }
 
-    /// Keeps what arrives.
+    /// Keeps the packets that arrive.
     #[derive(Default)]
     struct Keep(Vec<(u32, Header, Vec<u8>)>);
 

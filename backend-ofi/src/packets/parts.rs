@@ -49,7 +49,7 @@ pub(crate) unsafe fn send<F: FnOnce(*mut u8)>(
         Ok(left) => left,
         Err(sent) => return sent,
     };
-    // SAFETY: a slot has room for a header and the longest packet; nobody uses this one.
+    // SAFETY: a slot has room for a header and the longest packet, and nothing else uses this one.
     let place = unsafe { ofi.link.large.slab.part(slot).add(Wire::LEN) };
     fill(place);
     if left == 0 {

@@ -112,7 +112,7 @@ fn widen(fd: RawFd, bytes: libc::c_int) {
 fn bytes_of(fd: RawFd) -> Option<libc::c_int> {
     let mut bytes: libc::c_int = 0;
     let mut len = size_of_val(&bytes) as libc::socklen_t;
-    // SAFETY: a number, as long as said.
+    // SAFETY: a number of the given size.
     let told = unsafe {
         libc::getsockopt(
             fd,
@@ -133,7 +133,7 @@ mod tests {
     use crate::config::Config;
     use crate::testing::opened_or_skipped;
 
-    /// Takes what arrives.
+    /// Counts the packets that arrive.
     struct Take(u32);
 
     impl Sink for Take {
@@ -175,7 +175,7 @@ mod tests {
         let mut waiting = vec![(0, 1), (1, 0)];
         for _ in 0..POLLS {
             waiting.retain(|&(from, to): &(usize, u32)| {
-                // SAFETY: the other rank is there and another one; no bytes are read.
+                // SAFETY: the other rank exists and is not this one; no bytes are read.
                 let sent =
                     unsafe { ranks[from].send_short(to, &Header::default(), std::ptr::null(), 0) };
                 sent != Sent::Done

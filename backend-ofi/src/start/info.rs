@@ -99,7 +99,7 @@ impl Info {
         unsafe { (*self.get_mut().domain_attr).data_progress = FI_PROGRESS_MANUAL };
     }
 
-    /// Asks for exactly what `like` describes.
+    /// Asks for exactly the provider, fabric and domain that `like` describes.
     pub(crate) fn name(&mut self, like: &Self) {
         let info = self.get_mut();
         // SAFETY: both have all of their parts. The library frees the strings of hints as memory of
@@ -295,7 +295,8 @@ fn text(string: *const c_char) -> String {
     if string.is_null() {
         return String::new();
     }
-    // SAFETY: libfabric's strings end with a zero byte and live as long as what they are in.
+    // SAFETY: libfabric's strings end with a zero byte and live as long as the object that holds
+    // them.
     unsafe { CStr::from_ptr(string) }
         .to_string_lossy()
         .into_owned()

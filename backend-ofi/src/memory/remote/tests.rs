@@ -366,7 +366,7 @@ fn what_comes_after_its_own_death_is_not_copied() {
         assert!(polls < POLLS, "the read never ends");
     }
     let part = zero.link.memory.remotes.slab.part(index);
-    // SAFETY: a part has room for as much, and nothing is under way there.
+    // SAFETY: a part has room for as many bytes, and no operation uses it.
     let came = unsafe { std::slice::from_raw_parts(part, LEN) };
     assert!(came == source, "it has been cut off");
     assert!(target.iter().all(|&byte| byte == 0), "it has been copied");
