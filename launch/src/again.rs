@@ -24,12 +24,12 @@ pub(crate) struct Again {
     pub(crate) transport: Option<String>,
     /// Variables for the ranks.
     pub(crate) variables: Vec<(String, String)>,
-    /// What the ranks are told, without the command's own name.
+    /// Arguments of the ranks, without the command's own name.
     pub(crate) words: Vec<OsString>,
 }
 
 impl Again {
-    /// Runs the job to its end; the result is its exit code.
+    /// Runs the job to its end and returns its exit code.
     pub(crate) fn run(self) -> u8 {
         let program = match std::env::current_exe() {
             Ok(program) => program,

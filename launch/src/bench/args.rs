@@ -14,7 +14,7 @@ use crate::again;
 use crate::cli::{bytes, positive};
 use crate::run::Bind;
 
-/// Messages in a window.
+/// Default number of messages in a window.
 pub(super) const USUAL_WINDOW: u32 = 64;
 
 /// `portolan bench`.
@@ -158,7 +158,7 @@ pub(crate) struct BenchRankArgs {
     pub(crate) plans: Vec<Plan>,
 }
 
-/// What `portolan bench` measures.
+/// What `portolan bench` can measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BenchKind {
     /// A pattern between ranks.
@@ -167,7 +167,7 @@ pub(crate) enum BenchKind {
     Collectives(Form),
     /// Which algorithm of each collective operation is the fastest.
     Tune,
-    /// From the death of a rank until the others' calls fail, in milliseconds.
+    /// Milliseconds from the death of a rank until the calls of the other ranks fail.
     Failure,
 }
 
@@ -196,20 +196,24 @@ impl ValueEnum for BenchKind {
         let value = PossibleValue::new(self.name());
         Some(match self.help() {
             Some(help) => value.help(help),
-            // The forms of the collective operations: the text below the list tells of them.
+            // The list leaves out the forms of the collective operations; the text below the list
+            // describes them.
             None => value.hide(true),
         })
     }
 }
 
-/// Rounds in virtual time: the emulator's host needs much longer for each than the figure says.
+/// Rounds in virtual time. The emulator's host needs much longer for each round than the figure
+/// says, and every round takes the same virtual time.
 const VIRTUAL_ROUNDS: u64 = 20;
 
-/// No more entries wait than this: some MPI has no more tags.
+/// Upper limit of the entries that wait. Each has a tag of its own, and some MPI implementations
+/// have no more tags than this.
 const MOST_WAITING: usize = 100_000_000;
 
 impl BenchKind {
-    /// The patterns between ranks, one after the other; a failure is none.
+    /// The patterns between ranks, in the order in which they are measured. Empty for
+    /// [`BenchKind::Failure`], which is not a pattern.
     pub(super) fn patterns(self) -> Vec<Pattern> {
         match self {
             Self::Of(pattern) => vec![pattern],
@@ -225,7 +229,7 @@ impl BenchKind {
         }
     }
 
-    /// The pattern, where there is one.
+    /// The pattern, if this kind is exactly one.
     pub(super) fn pattern(self) -> Option<Pattern> {
         match self {
             Self::Of(pattern) => Some(pattern),
@@ -245,7 +249,7 @@ impl BenchKind {
         }
     }
 
-    /// What it is, for the list of all.
+    /// The description for the list of all kinds.
     fn help(self) -> Option<&'static str> {
         let pattern = match self {
             Self::Of(pattern) => pattern,
@@ -307,7 +311,7 @@ impl BenchKind {
 }
 
 impl BenchArgs {
-    /// How many ranks there are to be, or what makes no sense.
+    /// The number of ranks to start, or an error that names the arguments that make no sense.
     pub(super) fn ranks(&self) -> Result<u32, String> {
         let usual = match self.kind {
             BenchKind::Of(Pattern::Barrier) => 8,
@@ -334,8 +338,8 @@ impl BenchArgs {
         Ok(ranks)
     }
 
-    /// Refuses what makes no sense in a job that a launcher has started: there this command is a
-    /// rank, and starts nothing.
+    /// Refuses arguments that make no sense in a job that a launcher has started: there this
+    /// command is a rank, and starts nothing.
     pub(super) fn check_in_a_job(&self) -> Result<(), String> {
         let given = [
             ("--ranks", self.ranks.is_some()),
@@ -361,7 +365,7 @@ impl BenchArgs {
         self.check_buffers()
     }
 
-    /// Refuses sizes that the kind cannot have.
+    /// Refuses sizes that this kind cannot have.
     fn check_sizes(&self) -> Result<(), String> {
         let name = self.kind.name();
         let axis = match self.kind {
@@ -387,7 +391,7 @@ impl BenchArgs {
         Ok(())
     }
 
-    /// Refuses more buffers than there are messages to use them.
+    /// Refuses more buffers than a window has messages.
     fn check_buffers(&self) -> Result<(), String> {
         let Self {
             buffers, window, ..
@@ -408,12 +412,12 @@ impl BenchArgs {
         Ok(())
     }
 
-    /// How often for each size.
+    /// The plan for each size.
     pub(super) fn plans(&self, pattern: Pattern) -> Vec<Plan> {
         self.plans_of(pattern, usual_sizes(pattern))
     }
 
-    /// The same with other usual sizes.
+    /// As [`plans`](Self::plans), with other default sizes.
     pub(super) fn plans_of(&self, pattern: Pattern, usual: &[usize]) -> Vec<Plan> {
         let plan = |&bytes| match self.iterations {
             Some(rounds) => Plan::with_rounds(bytes, rounds),
@@ -429,23 +433,23 @@ impl BenchArgs {
         sizes.iter().map(plan).collect()
     }
 
-    /// Whether all transports that were asked for have a clock of their own, by which every round
-    /// takes the same.
+    /// Whether all requested transports keep their own virtual clock, by which every round takes
+    /// the same time.
     fn in_virtual_time(&self) -> bool {
         !self.transport.is_empty() && self.transport.iter().all(|name| name == "t3e-sim")
     }
 
-    /// The command, as it would be typed, with the settings in front of it.
+    /// The command as a user would type it, preceded by the settings in the environment.
     pub(super) fn typed() -> String {
         let words: Vec<_> = std::env::args().skip(1).map(|word| quoted(&word)).collect();
         format!("{}portolan {}", in_front(&settings()), words.join(" "))
     }
 }
 
-/// Settings of ours that the environment has: variables and their values.
+/// Portolan's settings in the environment: variables and their values.
 pub(super) type Settings = BTreeMap<String, String>;
 
-/// Those that somebody has set, and not a launcher for its ranks.
+/// The settings that the user has set; those that a launcher sets for its ranks are left out.
 pub(super) fn settings() -> Settings {
     let text = |text: OsString| text.to_string_lossy().into_owned();
     let variables = std::env::vars_os().map(|(name, value)| (text(name), text(value)));
@@ -461,19 +465,19 @@ fn chosen(variables: impl Iterator<Item = (String, String)>, by_launcher: bool) 
         let setting = name.strip_prefix(config::PREFIX);
         setting.is_some_and(|setting| !config::is_reserved(setting)) && !of_launchers(name)
     };
-    // What is empty is as good as not set.
+    // An empty variable counts as unset.
     variables
         .filter(|(name, value)| is_setting(name) && !value.is_empty())
         .collect()
 }
 
-/// Settings as they stand in front of a command.
+/// Settings in the form in which they precede a command.
 fn in_front(settings: &Settings) -> String {
     let one = |(name, value): (&String, &String)| format!("{name}={} ", quoted(value));
     settings.iter().map(one).collect()
 }
 
-/// A word as a shell takes it for one.
+/// A word, quoted so that a shell takes it as one word.
 pub(super) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+.,:/@%".contains(c);
     if word.chars().all(plain) && !word.is_empty() {
@@ -513,7 +517,7 @@ fn usual_sizes(pattern: Pattern) -> &'static [usize] {
         Pattern::DrainReverse | Pattern::DrainRandom => &[10, 1000, 100_000],
         Pattern::Collective(_, Form::Hidden) => &[64 * K, M],
         Pattern::Collective(..) => &[8, 256, 4 * K, 64 * K, M, 4 * M],
-        // Nothing per second is nothing.
+        // Size 0 is left out: a bandwidth of empty messages has no meaning.
         _ => &SIZES[1..],
     }
 }

@@ -1,7 +1,8 @@
-//! How long the death of a rank goes unnoticed.
+//! Measures how long the death of a rank goes unnoticed.
 //!
-//! All ranks wait in a receive; this command kills one of them and takes the time until the
-//! receives of the others have failed, on the one clock that all processes of a machine share.
+//! All ranks wait in a receive. This command kills one of them and measures the time until the
+//! receives of the others have failed, on the monotonic clock that all processes of a machine
+//! share.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::ExitCode;
@@ -19,15 +20,15 @@ use super::suite;
 use crate::os;
 use crate::run::Bind;
 
-/// Begins the line of a rank that waits: rank, process id, transport.
+/// Prefix of the line that a waiting rank prints: rank, process id, transport.
 const WAITING: &str = "portolan-waiting";
-/// Begins the line of a rank that has noticed: rank, time in nanoseconds.
+/// Prefix of the line that a rank prints when its receive has failed: rank, time in nanoseconds.
 const NOTICED: &str = "portolan-noticed";
 
-/// What the ranks are given to fall asleep, as ranks that wait for long are.
+/// Time for the ranks to fall asleep before the kill, as ranks that wait for long do.
 const REST: Duration = Duration::from_millis(50);
 
-/// The command: measures.
+/// Runs the measurement for the command.
 pub(super) fn measure(args: &BenchArgs, ranks: u32) -> Result<Run, String> {
     let pin = args.pin.clone().unwrap_or(Bind::None);
     let wanted: Vec<_> = match &args.transport[..] {
@@ -55,8 +56,8 @@ pub(super) fn measure(args: &BenchArgs, ranks: u32) -> Result<Run, String> {
     Ok(run)
 }
 
-/// Kills the last rank of a job; the result is the transport, and the milliseconds until the last
-/// of the others has noticed.
+/// Kills the last rank of a job. Returns the transport, and the milliseconds until the last of the
+/// other ranks has noticed.
 fn one_death(ranks: u32, transport: Option<&str>, pin: &Bind) -> Result<(String, f64), String> {
     let mut command = launcher(ranks, transport, pin, &["--on-failure", "return"])?;
     command.args(["bench-rank", "failure", "--window", "1", "--limit", "1"]);
@@ -91,7 +92,7 @@ fn one_death(ranks: u32, transport: Option<&str>, pin: &Bind) -> Result<(String,
             last = noticed.into_iter().max().map(|at| at.saturating_sub(begun));
         }
     }
-    // That the job fails is what was asked for.
+    // The exit status is ignored: the job is meant to fail.
     let _ = child.wait();
     let remarks = remarks.text();
     last.map(|ns| (name, ns as f64 / 1e6)).ok_or_else(|| {
@@ -102,7 +103,7 @@ fn one_death(ranks: u32, transport: Option<&str>, pin: &Bind) -> Result<(String,
     })
 }
 
-/// A rank: waits for a message that never comes.
+/// Runs as a rank: waits for a message that never comes.
 pub(super) fn rank() -> ExitCode {
     portolan::run(|world| {
         let comm = world.comm();
@@ -110,7 +111,7 @@ pub(super) fn rank() -> ExitCode {
         comm.barrier()?;
         let (me, pid) = (comm.rank(), std::process::id());
         say(&format!("{WAITING} {me} {pid} {}\n", comm.transport()));
-        // The last one waits for itself to be killed; the others wait for it.
+        // The last rank waits for rank 0 until it is killed; all others wait for the last rank.
         let source = if me == last { 0 } else { last };
         match comm.recv_one::<u8>(source, 0) {
             Err(error) if error.kind() == ErrorKind::PeerFailed => {
@@ -127,6 +128,6 @@ pub(super) fn rank() -> ExitCode {
 }
 
 fn say(line: &str) {
-    // Without a listener there is no measurement.
+    // A write error is ignored: without a listener there is no measurement.
     let _ = io::stdout().lock().write_all(line.as_bytes());
 }

@@ -1,4 +1,4 @@
-//! One sample: a job of ours or of a peer, and what it says.
+//! One sample: a job of Portolan or of a peer, and the output that is read from it.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -12,44 +12,44 @@ use super::peers::{Loops, Peer, Tool};
 use crate::os;
 use crate::run::Bind;
 
-/// Begins a line with a figure: bytes, value, rounds. The peers' programs say the same.
+/// Prefix of a line with a figure: bytes, value, rounds. The peers' programs print the same.
 pub(super) const SAMPLE: &str = "portolan-sample";
-/// Begins the line that names the transport.
+/// Prefix of the line that names the transport.
 pub(super) const TRANSPORT: &str = "portolan-transport";
 
-/// When a sample that does not end is given up.
+/// Time after which a sample that does not end is given up.
 pub(super) const PATIENCE: Duration = Duration::from_secs(600);
 
-/// What launchers have to end a sample that is given up, in order; where one stands still it is
-/// ended, with its ranks.
+/// Additional time for a peer's `mpiexec` to end a sample that has run out of [`PATIENCE`]. After
+/// that the `mpiexec` itself is killed, with its ranks.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// [`PATIENCE`] in seconds, as launchers are told.
+/// [`PATIENCE`] in seconds, in the form in which launchers are told.
 pub(super) fn patience() -> String {
     PATIENCE.as_secs().to_string()
 }
 
-/// What is done in a sample, by whoever does it.
+/// What is done in a sample, the same for every contender.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     pub(super) pattern: Pattern,
     pub(super) ranks: u32,
     pub(super) window: u32,
-    /// Buffers that the messages of a window use by turns, each way.
+    /// Buffers that the messages of a window use in turn, in each direction.
     pub(super) buffers: u32,
     /// Threads of a rank.
     pub(super) threads: u32,
-    /// Longest time of a size, in seconds.
+    /// Longest time for one size, in seconds.
     pub(super) limit: f64,
     pub(super) plans: Vec<Plan>,
     pub(super) pin: Bind,
     /// Whether there are more ranks than cores.
     pub(super) crowded: bool,
-    /// Processes beside it that spin.
+    /// Processes that spin beside the sample.
     pub(super) busy: u32,
 }
 
-/// Who is measured.
+/// Whose performance is measured.
 #[derive(Clone, Debug)]
 pub(super) enum Contender {
     /// Portolan, over this transport or over the best.
@@ -58,37 +58,37 @@ pub(super) enum Contender {
     Forced(Forced),
     /// Another implementation.
     Peer(Peer),
-    /// A library below such implementations, by its own program.
+    /// A library below MPI implementations, measured by its own program.
     Tool(Tool),
-    /// libfabric, by a program of ours with nothing in between.
+    /// libfabric, measured by a C program of this project with nothing in between.
     Loops(Loops),
 }
 
-/// An algorithm of a collective operation that is used whatever the size, by messages.
+/// One algorithm of a collective operation, forced for every size, over messages.
 #[derive(Clone, Debug)]
 pub(super) struct Forced {
     pub(super) transport: Option<String>,
     pub(super) algorithm: String,
-    /// The rule that makes it so.
+    /// The rule that forces the algorithm.
     pub(super) table: String,
 }
 
-/// The figure of a size, or why there is none.
+/// The figure for one size, or the reason why there is none.
 pub(super) type OfSize = Result<Sample, String>;
 
-/// What a sample came to.
+/// The result of a sample.
 #[derive(Debug)]
 pub(super) struct Outcome {
-    /// What carried the messages, if it was ours.
+    /// The transport that carried the messages; `None` for a peer.
     pub(super) transport: Option<String>,
-    /// One for each plan; only tools lack some.
+    /// One entry for each plan. Only tools can lack a figure for some sizes.
     pub(super) samples: Vec<OfSize>,
-    /// What else was said that its user should hear.
+    /// Other output that the user should see.
     pub(super) remarks: String,
 }
 
 impl Contender {
-    /// What it is called, as far as that is known before it has run.
+    /// The contender's name, as far as it is known before it has run.
     pub(super) fn name(&self) -> String {
         match self {
             Self::Ours(transport) => transport.clone().unwrap_or_else(|| "portolan".to_owned()),
@@ -99,23 +99,25 @@ impl Contender {
         }
     }
 
-    /// Whether it is not ours.
+    /// Whether the contender is not Portolan.
     pub(super) fn is_peer(&self) -> bool {
         matches!(self, Self::Peer(_) | Self::Tool(_) | Self::Loops(_))
     }
 
-    /// When a sample of it is ended, if nobody else does that.
+    /// Time after which `portolan bench` itself ends a sample of this contender; `None` if the
+    /// contender's launcher does that.
     pub(super) fn limit(&self) -> Option<Duration> {
         match self {
-            // Its own launcher does, and cleans up behind it; killed, it could not.
+            // Portolan's launcher has its own time-out and cleans up afterwards, which it could not
+            // do if it were killed.
             Self::Ours(_) | Self::Forced(_) => None,
-            // An mpiexec is told its time, and may stand still all the same.
+            // An `mpiexec` has a time-out as well, but it may hang all the same.
             Self::Peer(_) => Some(PATIENCE + GRACE),
             Self::Tool(_) | Self::Loops(_) => Some(PATIENCE),
         }
     }
 
-    /// Takes a sample; `step` is called for each figure.
+    /// Takes a sample and calls `step` for each figure.
     pub(super) fn sample(&self, job: &Job, step: &mut dyn FnMut()) -> Result<Outcome, String> {
         let begun = os::monotonic_nanoseconds();
         let limit = self.limit();
@@ -125,7 +127,7 @@ impl Contender {
                 let mut command = ours(job, forced.transport.as_deref(), begun)?;
                 command.env("PORTOLAN_COLL_TABLE", &forced.table);
                 command.env("PORTOLAN_COLL_DIRECT", "off");
-                // Its name stays that of the algorithm.
+                // The entry keeps the algorithm's name, not the transport's.
                 Outcome {
                     transport: None,
                     ..listen(command, limit, step)?
@@ -154,7 +156,7 @@ impl Contender {
             ));
         }
         if let Self::Peer(_) | Self::Loops(_) = self {
-            // What another implementation has to say about itself is not for our user.
+            // Another implementation's messages are not meant for the user of Portolan.
             outcome.remarks.clear();
         }
         Ok(outcome)
@@ -162,7 +164,7 @@ impl Contender {
 }
 
 impl Job {
-    /// What our programs in C are told, as `benches/peers/peer.h` says.
+    /// The arguments of the C programs, in the form that `benches/peers/peer.h` describes.
     pub(super) fn words(&self, begun: u64) -> Vec<String> {
         let mut words = vec![
             self.window.to_string(),
@@ -190,7 +192,7 @@ fn ours(job: &Job, transport: Option<&str>, begun: u64) -> Result<Command, Strin
     Ok(command)
 }
 
-/// `portolan run OPTIONS -- portolan`, without what the ranks are told.
+/// `portolan run OPTIONS -- portolan`, without the arguments of the ranks.
 pub(super) fn launcher(
     ranks: u32,
     transport: Option<&str>,
@@ -209,7 +211,7 @@ pub(super) fn launcher(
     Ok(command)
 }
 
-/// Starts a job whose output is listened to, and which ends with this process.
+/// Starts a job whose output this process reads, and which the kernel ends with this process.
 pub(super) fn start(command: &mut Command) -> Result<(Child, Remarks), String> {
     command
         .stdin(Stdio::null())
@@ -224,7 +226,8 @@ pub(super) fn start(command: &mut Command) -> Result<(Child, Remarks), String> {
     Ok((child, remarks))
 }
 
-/// Reads a standard error, so that its writer never has to wait.
+/// Reads a child's standard error in a thread, so that the child never blocks while it writes
+/// there.
 pub(super) struct Remarks(Option<thread::JoinHandle<String>>);
 
 impl Remarks {
@@ -242,7 +245,7 @@ impl Remarks {
         )
     }
 
-    /// All of it, when there is no more.
+    /// Waits for the end of the output and returns all of it.
     pub(super) fn text(self) -> String {
         self.0
             .and_then(|thread| thread.join().ok())
@@ -250,7 +253,8 @@ impl Remarks {
     }
 }
 
-/// Ends a process that takes too long, and all that it has started: that may hold its output.
+/// Ends a process that takes too long, together with its descendants, which may hold its output
+/// open.
 pub(super) struct Watch {
     time: Duration,
     ended: mpsc::Sender<()>,
@@ -258,14 +262,15 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Kills a child and its descendants when so much time is over.
+    /// Kills the child and its descendants after `time`.
     pub(super) fn over(child: &Child, time: Duration) -> Self {
         let (ended, told) = mpsc::channel();
         let pid = i32::try_from(child.id()).ok();
         let thread = thread::spawn(move || {
             let late = told.recv_timeout(time) == Err(RecvTimeoutError::Timeout);
             if let (true, Some(pid)) = (late, pid) {
-                // Stopped, it starts nobody while it is asked whom it has started.
+                // The child is stopped first, so that it starts nothing while its descendants are
+                // listed.
                 os::stop(pid);
                 let descendants = os::descendants(pid);
                 os::kill(pid, libc::SIGKILL);
@@ -282,7 +287,8 @@ impl Watch {
         }
     }
 
-    /// Waits for the end of the child, which is not reaped; an error if its time has run out.
+    /// Waits for the end of the child without reaping it. Returns an error if the child's time ran
+    /// out.
     pub(super) fn until_end_of(self, child: &Child) -> Result<(), String> {
         if let Ok(pid) = i32::try_from(child.id()) {
             os::await_end(pid);
@@ -295,7 +301,7 @@ impl Watch {
     }
 }
 
-/// Hears a job to its end, which it has to come to in a `limit` of time if there is one.
+/// Reads the output of a job to its end. If there is a `limit`, a job that takes longer is killed.
 fn listen(
     mut command: Command,
     limit: Option<Duration>,
@@ -330,7 +336,7 @@ fn listen(
     })
 }
 
-/// What follows [`SAMPLE`].
+/// Parses the text that follows [`SAMPLE`].
 fn parse(text: &str) -> Option<Sample> {
     let mut words = text.split_whitespace();
     let sample = Sample {
@@ -345,7 +351,7 @@ fn parse(text: &str) -> Option<Sample> {
 pub(super) mod tests {
     use super::*;
 
-    /// Two ranks wherever they like, and nothing to do.
+    /// A job of two unpinned ranks that measures nothing.
     pub(in crate::bench) fn job(pattern: Pattern) -> Job {
         Job {
             pattern,
@@ -392,7 +398,7 @@ pub(super) mod tests {
     fn a_job_that_does_not_end_is_ended() {
         let endless = || {
             let mut command = Command::new("sh");
-            // As an mpiexec that stands still: who holds the output is what it has started.
+            // Like an `mpiexec` that hangs: the process that holds the output open is its child.
             command.args(["-c", "echo portolan-sample 8 1.0 1; sleep 100000 & wait"]);
             command
         };

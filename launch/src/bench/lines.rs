@@ -1,4 +1,4 @@
-//! A run for programs: one JSON object per line.
+//! The output for programs: one JSON object per line.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::args::Settings;
 use super::record::{Entry, Figure, Machine, Run, Taken};
 
-/// A figure, its fields in the order in which people read them.
+/// A figure. The fields are in the order in which people read them.
 #[derive(Serialize)]
 struct Row<'a> {
     bench: &'a str,
@@ -42,11 +42,11 @@ struct Row<'a> {
     settings: &'a Settings,
     #[serde(skip_serializing_if = "Option::is_none")]
     phase: Option<&'a str>,
-    /// A cache line's way in that phase: phases of different runs are one if these are nearly the
-    /// same.
+    /// Time of a cache line from one core to the other in that phase. Two runs were measured in the
+    /// same phase if these times are nearly the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     line_ns: Option<f64>,
-    /// Whether others were at work during samples that count.
+    /// Whether other processes were at work during samples that count.
     #[serde(skip_serializing_if = "is_false")]
     disturbed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,7 +55,7 @@ struct Row<'a> {
     best_peer: Option<&'a str>,
 }
 
-/// Something else: the samples of somebody, a peer without figures, or the machine.
+/// Any other line: the samples of one contender, a peer without figures, or the machine.
 #[derive(Serialize)]
 struct Remark<'a> {
     bench: &'a str,
@@ -89,10 +89,10 @@ fn is_false(yes: &bool) -> bool {
     !*yes
 }
 
-/// The lines of a run.
+/// The lines for a run.
 pub(super) fn of(run: &Run) -> String {
     let mut text = String::new();
-    // Numbers and names: nothing that JSON could not say.
+    // Serialising cannot fail: the objects contain only numbers and names.
     let mut line = |json: serde_json::Result<String>| {
         let _ = writeln!(text, "{}", json.unwrap_or_default());
     };
@@ -124,7 +124,7 @@ pub(super) fn of(run: &Run) -> String {
             }
         }
     }
-    // Without a machine nobody looked at it before and after a sample.
+    // Without a machine record, nothing was measured before and after each sample.
     for entry in run.entries.iter().filter(|_| run.machine.is_some()) {
         line(serde_json::to_string(&Remark {
             transport: (!entry.peer).then_some(entry.name.as_str()),

@@ -1,4 +1,4 @@
-//! What the machine was doing while something was measured.
+//! The state and the limits of the machine during a measurement.
 
 use std::fs;
 use std::sync::{Mutex, PoisonError};
@@ -41,42 +41,45 @@ const RELAYS: [usize; 9] = [
     4 << 20,
 ];
 
-/// How often the machine's limits are measured before it is said that it stays in another phase
-/// than that of the samples.
+/// Attempts to measure the machine's limits while it is in the phase of the samples. After that
+/// many, the limits count as unknown.
 const TRIALS: usize = 3;
 
-/// What others may use during a sample, and the host take, in parts of a core.
+/// The largest processor time that other processes and the host may use during a sample, as a
+/// fraction of one core.
 const QUIET: f64 = 0.1;
-/// By how much less may have been used, in seconds: the kernel counts in hundredths, here at both
-/// ends.
+/// Tolerance of the kernel's accounting, in seconds: the kernel counts in hundredths of a second,
+/// and the difference of two readings has that error at both ends.
 const TICKS: f64 = 0.02;
 
-/// Looks at the machine between samples.
+/// Measures the machine between samples.
 #[derive(Debug)]
 pub(super) struct Probe {
-    /// Those of rank 0 and its partner, which may be one; none if the system does not tell.
+    /// The processors of rank 0 and its partner, which may be the same; `None` if the system does
+    /// not tell.
     processors: Option<(usize, usize)>,
     cores: Vec<Vec<usize>>,
     load: Option<f64>,
     seen: Vec<Limits>,
-    /// Other work beside the samples, which stands still while the machine is looked at.
+    /// Other work beside the samples. It is stopped while the machine is measured.
     beside: Spinners,
 }
 
-/// What a [`Probe`] sees in one moment.
+/// What a [`Probe`] measures at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
     limits: Option<Limits>,
     clock: Clock,
 }
 
-/// What has been used until a moment, in seconds.
+/// Processor time used up to a moment, in seconds.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
     wall: Instant,
-    /// Of all processors, by anybody; and taken by the host.
+    /// Time that all processes have used on all processors, and time that the host has taken.
     all: Option<(f64, f64)>,
-    /// By this process, by those for which it has waited, and by what spins beside.
+    /// Time of this process, of the children for which it has waited, and of the spinning
+    /// processes.
     ours: f64,
 }
 
@@ -92,35 +95,35 @@ impl Probe {
         }
     }
 
-    /// The same with other work beside the samples, to the end.
+    /// This probe, with other work beside the samples until [`finish`](Self::finish).
     pub(super) fn beside(self, beside: Spinners) -> Self {
         Self { beside, ..self }
     }
 
-    /// The same between the processors that such ranks are on; `paired`: those of one half talk to
-    /// those of the other.
+    /// This probe, measuring between the processors of the given ranks. If `paired`, the ranks of
+    /// the first half talk to those of the second.
     pub(super) fn between(self, pin: &Bind, ranks: u32, paired: bool) -> Self {
         let processors = place::ends(pin, ranks, paired, &self.cores);
         Self { processors, ..self }
     }
 
-    /// The cores that ranks can have.
+    /// The number of cores that ranks can use.
     pub(super) fn cores(&self) -> usize {
         self.cores.len()
     }
 
-    /// The two processors, unless they are one: there is no way between them then.
+    /// The two processors, or `None` if they are the same: then no cache line travels between them.
     fn apart(&self) -> Option<(usize, usize)> {
         self.processors.filter(|(one, other)| one != other)
     }
 
-    /// A line's way now.
+    /// Measures how long a cache line travels now.
     fn measure(&self) -> Option<Limits> {
         let (one, other) = self.apart()?;
         Limits::measure(one, other).ok()
     }
 
-    /// The machine now.
+    /// Measures the machine's present state.
     pub(super) fn look(&mut self) -> Look {
         let limits = self.beside.while_stopped(|| self.measure());
         self.seen.extend(limits);
@@ -130,10 +133,11 @@ impl Probe {
         }
     }
 
-    /// The end, also of other work: what was seen, in that phase if there is one, and in each of
-    /// some others, in which the machine no longer is: its copies are not known there.
+    /// Ends the measurement and the other work. Returns the machine as it was measured in the phase
+    /// `band` (or at all times, if there is none), and as it was in each phase of `also`. The
+    /// latter have no figures for copies: the machine is no longer in those phases.
     pub(super) fn finish(mut self, band: Option<Band>, also: &[Band]) -> (Machine, Vec<Machine>) {
-        // What the machine can do at best it does with nothing else to do.
+        // The machine's limits are measured on an otherwise idle machine.
         drop(std::mem::take(&mut self.beside));
         let machine = self.limits(band);
         let seen = |&band: &Band| Machine {
@@ -150,14 +154,14 @@ impl Probe {
         (machine, also)
     }
 
-    /// The median of what was seen in a phase, or at all.
+    /// The median of what was measured in a phase, or of everything if `band` is `None`.
     fn seen_in(&self, band: Option<Band>, of: fn(&Limits) -> f64) -> Option<f64> {
         let in_phase = |limits: &&Limits| band.is_none_or(|band| band.holds(limits.load_store));
         let seen = self.seen.iter().filter(in_phase);
         Some(Summary::of(seen.map(of).collect())?.median)
     }
 
-    /// The machine's limits, and what was seen.
+    /// Measures the machine's limits, and adds what was measured between the samples.
     fn limits(&self, band: Option<Band>) -> Machine {
         debug_assert!(self.beside.are_none(), "there is something else to do");
         let median = |of| self.seen_in(band, of);
@@ -204,9 +208,9 @@ impl Probe {
         }
     }
 
-    /// What a measurement finds while the machine is in the phase of that hand-over, in which it is
-    /// before and after; whatever it finds where there is no phase, and nothing if the machine is
-    /// in another one.
+    /// The result of `measure` while the machine is in the phase with the hand-over time `phase`,
+    /// which is checked before and after. If `phase` is `None` the result counts unchecked. The
+    /// default value if the machine stays in another phase.
     fn while_in<T: Default>(&self, phase: Option<f64>, measure: impl Fn() -> T) -> T {
         while_so(
             || {
@@ -218,8 +222,8 @@ impl Probe {
         )
     }
 
-    /// What two cores do for messages that are copied twice. Once a run for each phase: a run may
-    /// have many tables, and this takes longer than the rest.
+    /// What two cores achieve for messages that are copied twice. Measured once per phase and
+    /// processor pair: one run may print many tables, and this takes longer than all other limits.
     fn relays(&self, phase: Option<f64>) -> Vec<(usize, Relayed)> {
         static OF_THIS_RUN: Mutex<Vec<OfAPhase>> = Mutex::new(Vec::new());
         let Some((one, other)) = self.apart() else {
@@ -248,8 +252,8 @@ impl Probe {
     }
 }
 
-/// What a measurement finds if `so` holds before it and after; nothing if it does not in some
-/// trials.
+/// The result of `measure` if `so` holds before and after it, or the default value if that is not
+/// the case in [`TRIALS`] attempts.
 fn while_so<T: Default>(so: impl Fn() -> bool, measure: impl Fn() -> T) -> T {
     for _ in 0..TRIALS {
         if !so() {
@@ -263,12 +267,12 @@ fn while_so<T: Default>(so: impl Fn() -> bool, measure: impl Fn() -> T) -> T {
     T::default()
 }
 
-/// What two processors do for messages that are copied twice, by their length, in a phase: that of
-/// a hand-over.
+/// What two processors achieve for messages that are copied twice: the processors, the hand-over
+/// time of the phase, and the results by message length.
 type OfAPhase = ((usize, usize), Option<f64>, Vec<(usize, Relayed)>);
 
 impl Look {
-    /// Notes on a sample that was taken between two looks.
+    /// The notes on a sample that was taken between this look and the next.
     pub(super) fn until(&self, after: &Self) -> Taken {
         let line = |look: &Self| Some(look.limits?.load_store);
         let (others, stolen) = self.clock.others_until(&after.clock).unzip();
@@ -302,25 +306,27 @@ impl Clock {
         }
     }
 
-    /// Whether others, or the host, were at work meanwhile. What spins beside is to be there.
+    /// Whether other processes or the host were at work in between. The spinning processes that
+    /// this command started do not count as others.
     fn disturbed_until(&self, after: &Self) -> bool {
         let wall = (after.wall - self.wall).as_secs_f64();
         let used = self.others_until(after);
         used.is_some_and(|(others, stolen)| (others + stolen) * wall > QUIET * wall + TICKS)
     }
 
-    /// What others have used and what the host took, in parts of a core.
+    /// What other processes used and what the host took, as fractions of one core.
     fn others_until(&self, after: &Self) -> Option<(f64, f64)> {
         let wall = (after.wall - self.wall).as_secs_f64();
         let (before, now) = (self.all?, after.all?);
         let others = now.0 - before.0 - (after.ours - self.ours);
-        // The kernel counts the one in ticks and the other in nanoseconds.
+        // The difference can be slightly negative: the kernel counts the total in ticks and this
+        // process's own time in nanoseconds.
         Some(((others / wall).max(0.0), (now.1 - before.1) / wall))
     }
 }
 
-/// What all processors have done, and what was taken from them, in seconds: the first line of
-/// `/proc/stat`, in hundredths.
+/// Seconds that all processors have worked, and seconds that the host has taken from them (steal),
+/// from the first line of `/proc/stat`, which counts in hundredths of a second.
 fn used(stat: &str) -> Option<(f64, f64)> {
     let line = stat.lines().next()?.strip_prefix("cpu ")?;
     let field = |text: &str| text.parse::<f64>().ok();
@@ -348,13 +354,13 @@ fn model() -> Option<String> {
         Some(line.split_once(':')?.1.trim().to_owned())
     };
     let name = field("model name")?;
-    // Virtual machines hide the name, and tell the number.
+    // Virtual machines hide the name but show the family and model numbers.
     let number = field("cpu family").zip(field("model\t"));
     let number = number.map(|(family, model)| format!(" (family {family}, model {model})"));
     Some(name + &number.unwrap_or_default())
 }
 
-/// The kernel, and whether it is that of a virtual machine.
+/// The kernel's version, and whether it runs in a virtual machine.
 fn system() -> Option<String> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
     let flags = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -420,7 +426,7 @@ mod tests {
             (at(2.0, 4.0, 0.0, 3.9), false),
             (at(2.0, 4.0, 0.0, 3.7), true),
             (at(2.0, 4.0, 0.15, 3.9), true),
-            // A tick is no work.
+            // One tick is within the tolerance.
             (at(0.1, 0.2, 0.0, 0.18), false),
             (at(0.1, 0.2, 0.0, 0.16), true),
         ] {

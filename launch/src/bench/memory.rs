@@ -1,5 +1,5 @@
-//! Whether there is memory for what is to be measured: what is not there would be noticed late, and
-//! by the kernel.
+//! Checks whether there is enough memory for a measurement. Without the check a lack of memory
+//! would show late, when the kernel kills a process.
 
 use portolan_benches::{Axis, Form, Pattern};
 use portolan_core::memory_left;
@@ -7,17 +7,17 @@ use portolan_core::memory_left;
 use super::args::{BenchArgs, BenchKind};
 use super::tune;
 
-/// How many ranks a job has.
+/// The number of ranks in a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ranks {
-    /// All of them: so many blocks does an operation have.
+    /// All ranks. An operation has as many blocks.
     job: u32,
-    /// Those on this machine, who share its memory.
+    /// The ranks on this machine, which share its memory.
     here: u32,
 }
 
 impl Ranks {
-    /// Those of a job that is all here.
+    /// A job whose ranks are all on this machine.
     pub(super) fn all_here(ranks: u32) -> Self {
         Self {
             job: ranks,
@@ -25,8 +25,8 @@ impl Ranks {
         }
     }
 
-    /// Those of the job of this rank, as far as its launcher says. Where it does not say how many
-    /// are here (Slurm's does not), all may be.
+    /// The job of this rank, according to its launcher. Some launchers (Slurm, for example) do not
+    /// say how many ranks are on this machine; then all of them may be.
     pub(super) fn of_this_job() -> Self {
         Self::said_by(|name| std::env::var(name).ok())
     }
@@ -42,7 +42,8 @@ impl Ranks {
     }
 }
 
-/// How many blocks an operation has each way at most; the persistent one owns copies.
+/// The largest number of blocks that an operation has in each direction. A persistent operation
+/// owns copies, which count as well.
 fn blocks(pattern: Pattern, ranks: u32) -> u128 {
     match pattern {
         Pattern::Collective(which, form) => {
@@ -54,14 +55,14 @@ fn blocks(pattern: Pattern, ranks: u32) -> u128 {
     }
 }
 
-/// Refuses messages for which there is no memory.
+/// Refuses messages for which there is not enough memory.
 pub(super) fn check(args: &BenchArgs, ranks: Ranks) -> Result<(), String> {
     check_against(args, ranks, memory_left::room().map(|room| room.bytes))
 }
 
-/// The same where so many bytes are left, if that is known.
+/// As [`check`], with `left` bytes of free memory; `None` if that is not known.
 fn check_against(args: &BenchArgs, ranks: Ranks, left: Option<u64>) -> Result<(), String> {
-    /// What an entry that waits costs about, in whichever implementation.
+    /// Approximate size of a waiting entry, in any implementation.
     const ENTRY: u128 = 256;
     const PAGE: u128 = 4096;
     let patterns = match args.kind {
@@ -71,13 +72,13 @@ fn check_against(args: &BenchArgs, ranks: Ranks, left: Option<u64>) -> Result<()
     let Some(&pattern) = patterns.last() else {
         return Ok(());
     };
-    // The usual sizes are modest, but not so many times.
+    // The default sizes are small, but not if every message has its own buffer.
     let usual = (args.buffers > 1).then(|| args.plans(pattern));
     let usual = usual.iter().flatten().map(|plan| plan.bytes).max();
     let Some(largest) = args.sizes.iter().max().copied().or(usual) else {
         return Ok(());
     };
-    // Every rank has a buffer to send from and one to receive into, and so has each of its threads.
+    // Every rank, or every thread of it, has a buffer to send from and one to receive into.
     let threads = if pattern == Pattern::Multithread {
         args.threads
     } else {
@@ -92,7 +93,7 @@ fn check_against(args: &BenchArgs, ranks: Ranks, left: Option<u64>) -> Result<()
                 "operations on blocks of",
             )
         }
-        // Each begins at a page.
+        // Each buffer begins at a page boundary.
         Axis::Bytes if args.buffers > 1 => (
             2 * (largest.max(1) as u128).next_multiple_of(PAGE) * u128::from(args.buffers),
             "several --buffers for messages of",
@@ -163,7 +164,7 @@ mod tests {
 
     #[test]
     fn blocks_are_of_all_ranks_and_memory_is_shared_with_those_that_are_here() {
-        // 16 blocks each way of 512 KiB: 16 MiB in each rank, whoever else is here.
+        // 16 blocks of 512 KiB in each direction: 16 MiB in each rank, however many ranks are here.
         let over_nodes = |here| Ranks { job: 16, here };
         for (here, fits) in [(1, true), (6, true), (7, false), (16, false)] {
             let checked = checked("alltoall --sizes 512k", over_nodes(here));

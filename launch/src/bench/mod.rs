@@ -1,17 +1,18 @@
 //! `portolan bench`: measures between ranks, side by side with other implementations.
 //!
 //! Every sample is a job of its own, started as a user would start it: by `portolan run`, or by a
-//! peer's `mpiexec`. The samples of all contenders take turns, and the machine is looked at in
-//! between. Started by a launcher, ours or another, the command is a rank of that job and measures
-//! there: so `mpiexec -n 2 portolan bench latency` measures under Hydra.
+//! peer's `mpiexec`. The samples of all contenders take turns, and the machine's state is measured
+//! in between. If a launcher, Portolan's or another, has started this command, the command is a
+//! rank of that job and measures within it: `mpiexec -n 2 portolan bench latency` measures under
+//! Hydra.
 //!
-//! - [`args`]: the command line. [`place`]: where ranks run, and what else does.
-//! - [`job`]: one sample, and what it says. [`rank`]: its ranks, if they are ours. [`peers`]: if
-//!   not.
-//! - [`suite`]: samples in turn, and what they come to. [`stats`]: medians.
-//! - [`machine`]: its limits and its state. [`phases`]: which samples are compared. [`memory`]:
-//!   whether it has enough.
-//! - [`record`]: what a run found out; shown as a [`table`], as [`lines`] of JSON, as a [`page`].
+//! - [`args`]: the command line. [`place`]: the processors of ranks and of other work.
+//! - [`job`]: one sample, and the output that is read from it. [`rank`]: the ranks of Portolan's
+//!   samples. [`peers`]: other implementations.
+//! - [`suite`]: takes samples in turn and evaluates them. [`stats`]: medians.
+//! - [`machine`]: the machine's limits and state. [`phases`]: which samples are compared.
+//!   [`memory`]: whether there is enough memory.
+//! - [`record`]: the result of a run; shown as a [`table`], as [`lines`] of JSON, as a [`page`].
 //! - [`tune`]: the fastest algorithms of collective operations. [`failure`]: how long a death goes
 //!   unnoticed.
 
@@ -54,7 +55,7 @@ use peers::Found;
 use place::Spinners;
 use record::{Entry, Machine, Run};
 
-/// Measures, or is a rank that measures.
+/// Runs the measurement, or one rank of it.
 pub(crate) fn main(args: &BenchArgs) -> ExitCode {
     if again::is_rank() {
         return rank::in_a_job(args);
@@ -87,7 +88,7 @@ pub(crate) fn main(args: &BenchArgs) -> ExitCode {
     }
 }
 
-/// Shows a run, and keeps it if that was asked for.
+/// Shows a run, and keeps it if a report was asked for.
 fn report(args: &BenchArgs, run: &Run) -> Result<(), String> {
     write(run, args.json);
     match args.report.as_deref() {
@@ -99,7 +100,7 @@ fn report(args: &BenchArgs, run: &Run) -> Result<(), String> {
 fn measure(args: &BenchArgs, pattern: Pattern, ranks: u32) -> Result<Run, String> {
     let probe = Probe::new();
     let crowded = ranks as usize > probe.cores();
-    // Threads of a rank that has one core would take turns on it.
+    // Threads of a rank that is bound to one core would take turns on it.
     let alone = !crowded && pattern != Pattern::Multithread;
     let usual = if alone { Bind::Core } else { Bind::None };
     let pin = match args.map {
@@ -140,7 +141,7 @@ fn measure(args: &BenchArgs, pattern: Pattern, ranks: u32) -> Result<Run, String
     let bar = bar(pattern, repeat * contenders.len() * job.plans.len());
     let mut step = || {
         if bar.length() == Some(bar.position()) {
-            // A sample is being taken again.
+            // The sample is an additional one: it replaces one that does not count.
             bar.inc_length(job.plans.len() as u64);
         }
         bar.inc(1);
@@ -172,7 +173,7 @@ fn measure(args: &BenchArgs, pattern: Pattern, ranks: u32) -> Result<Run, String
 }
 
 impl Run {
-    /// A run without figures: what is to be measured, and how.
+    /// A run without figures: the description of what is measured, and how.
     fn about(args: &BenchArgs, pattern: Option<Pattern>, ranks: u32, pin: Option<&Bind>) -> Self {
         let axis = pattern.map_or(Axis::None, Pattern::axis);
         let threaded = pattern == Some(Pattern::Multithread);
@@ -214,11 +215,11 @@ fn write(run: &Run, json: bool) {
 }
 
 fn show(text: &str) {
-    // That nobody reads it to its end is no failure of the measurement.
+    // A reader that closes the output early does not make the measurement fail.
     let _ = io::stdout().lock().write_all(text.as_bytes());
 }
 
-/// Shown where the standard error is a terminal.
+/// The progress bar, shown if the standard error is a terminal.
 fn bar(pattern: Pattern, figures: usize) -> ProgressBar {
     let bar = ProgressBar::new(figures as u64).with_message(pattern.name());
     match ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {eta}") {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::scale::{Scale, short};
 
-/// A bar.
+/// One bar.
 #[derive(Clone, Debug)]
 pub(super) struct Bar {
     pub(super) name: String,
@@ -12,7 +12,7 @@ pub(super) struct Bar {
     pub(super) value: f64,
     pub(super) low: f64,
     pub(super) high: f64,
-    /// The value as it is written.
+    /// The value in its printed form.
     pub(super) text: String,
 }
 
@@ -23,7 +23,7 @@ const HEIGHT: f64 = 26.0;
 const TOP: f64 = 8.0;
 const BOTTOM: f64 = 44.0;
 
-/// The picture: lengths are linear, unless some are a hundred times longer than others.
+/// The chart as SVG. The scale is linear, unless some bars are a hundred times longer than others.
 pub(super) fn svg(title: &str, axis: &str, bars: &[Bar]) -> String {
     let most = bars
         .iter()

@@ -1,14 +1,14 @@
-//! Curves over sizes, as a picture within a page.
+//! Curves over sizes, as a chart in a page.
 
 use std::fmt::Write;
 
 use super::scale::{Scale, short, spread};
 
-/// A curve.
+/// One curve.
 #[derive(Clone, Debug)]
 pub(super) struct Curve {
     pub(super) name: String,
-    /// How it is drawn: a class of the page's style, `c0`, `c1` and so on, or `limit`.
+    /// The class in the page's style that draws the curve: `c0`, `c1` and so on, or `limit`.
     pub(super) class: String,
     pub(super) points: Vec<Point>,
 }
@@ -22,33 +22,34 @@ pub(super) struct Point {
     pub(super) high: f64,
 }
 
-/// What a picture shows.
+/// The contents of a chart.
 #[derive(Clone, Debug)]
 pub(super) struct Chart<'a> {
-    /// For those who do not see it.
+    /// The text alternative for readers who cannot see the chart.
     pub(super) title: &'a str,
     pub(super) x_name: &'a str,
     pub(super) y_name: &'a str,
-    /// Whether the sizes are lengths, which have powers of two.
+    /// Whether the sizes are lengths, whose axis has powers of two.
     pub(super) binary: bool,
     pub(super) curves: &'a [Curve],
-    /// Width of the picture, and of what is right of the curves: their names.
+    /// Width of the chart, and of the space for the curves' names on its right.
     pub(super) width: f64,
     pub(super) names: f64,
-    /// A value at which there is a line, such as 1 for ratios, and values that are to be seen.
+    /// A value at which a line is drawn, such as 1 for ratios, and values that must be within the
+    /// axis.
     pub(super) line: Option<f64>,
 }
 
-/// The rest of the picture, in the same unit as the width.
+/// The remaining measures of the chart, in the unit of the width.
 const HEIGHT: f64 = 400.0;
 const LEFT: f64 = 58.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 48.0;
-/// Distance of two labels.
+/// Distance between two labels.
 const LABEL: f64 = 15.0;
 
 impl Chart<'_> {
-    /// The picture; nothing if there is nothing to see.
+    /// The chart as SVG; empty if there is nothing to show.
     pub(super) fn svg(&self) -> String {
         let (right, bottom) = (self.width - self.names, HEIGHT - BOTTOM);
         let points = || self.curves.iter().flat_map(|curve| &curve.points);
@@ -122,7 +123,7 @@ impl Chart<'_> {
         );
     }
 
-    /// The names of the curves, where these end.
+    /// The names of the curves, at the curves' right ends.
     fn labels(&self, svg: &mut String, y: &Scale) {
         let right = self.width - self.names;
         let shown = || {
@@ -147,7 +148,7 @@ impl Chart<'_> {
         }
     }
 
-    /// A curve, its quartiles, and what is told of each point.
+    /// A curve, its quartiles, and the tooltip of each point.
     fn draw(&self, svg: &mut String, curve: &Curve, x: &Scale, y: &Scale) {
         let place = |point: &Point| (x.place(point.x), y.place(point.y));
         let mut path = String::new();

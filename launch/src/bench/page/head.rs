@@ -1,5 +1,4 @@
-//! The beginning of the page: when and where things were measured, and what the machine can do at
-//! best.
+//! The beginning of the page: when and where the runs were measured, and the limits of the machine.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -8,8 +7,8 @@ use super::{escape, scale};
 use crate::bench::record::{Machine, Run};
 use crate::bench::table::ELSEWHERE;
 
-/// Versions, days and machines of the runs, and the limits in each phase in which samples were
-/// taken.
+/// The versions, days and machines of the runs, and the machine's limits in each phase in which
+/// samples were taken.
 pub(super) fn of(runs: &[Run]) -> String {
     let mut html = String::new();
     let began = || runs.iter().map(|run| run.began);
@@ -59,7 +58,7 @@ pub(super) fn of(runs: &[Run]) -> String {
     html
 }
 
-/// Each text once, in the order in which they came.
+/// Removes duplicates; the order stays.
 fn distinct(texts: impl Iterator<Item = String>) -> Vec<String> {
     let mut all = Vec::new();
     for text in texts {
@@ -70,20 +69,21 @@ fn distinct(texts: impl Iterator<Item = String>) -> Vec<String> {
     all
 }
 
-/// Processor, system, cores.
+/// Processor, system and number of cores.
 fn name(machine: &Machine) -> String {
     let parts = [&machine.model, &machine.system].into_iter().flatten();
     let parts: String = parts.map(|part| format!("{part}; ")).collect();
     format!("{parts}{} cores", machine.cores)
 }
 
-/// A machine and a phase, and between which processors.
+/// A machine, a phase, and the pair of processors between which it was measured.
 type Place<'a> = ((String, Option<&'a str>), Option<(usize, usize)>);
 
-/// For each of these the last run that has its limits, all of them if there is one.
+/// For each place the last run that has its limits. A run with figures for copies takes precedence
+/// over one without.
 fn by_phase(runs: &[Run]) -> BTreeMap<Place<'_>, (&Run, &Machine)> {
     let mut limits = BTreeMap::new();
-    // Those of a run whose samples have no phase in common are of none.
+    // The limits of a run whose samples have no phase in common belong to no phase.
     for run in runs.iter().filter(|run| run.is_comparable()) {
         let Some(machine) = &run.machine else {
             continue;
@@ -105,7 +105,7 @@ fn by_phase(runs: &[Run]) -> BTreeMap<Place<'_>, (&Run, &Machine)> {
     limits
 }
 
-/// What the machine can do at best.
+/// Tables of the machine's limits.
 fn tables(machine: &Machine) -> String {
     let mut html = String::new();
     let line = [
@@ -160,7 +160,7 @@ fn tables(machine: &Machine) -> String {
     html
 }
 
-/// A table, if it has rows.
+/// A table; empty if it has no rows.
 fn table(head: &str, rows: &str) -> String {
     if rows.is_empty() {
         return String::new();
@@ -168,9 +168,9 @@ fn table(head: &str, rows: &str) -> String {
     format!("<table><tr>{head}</tr>{rows}</table>\n")
 }
 
-/// The day of a moment in seconds since 1970, in universal time.
+/// The day of a moment in seconds since 1970, in UTC.
 fn day(seconds: u64) -> String {
-    // Years that begin in March, so that a leap day is the last of one.
+    // The years of this calculation begin in March, so that a leap day is the last day of a year.
     let days = seconds / 86_400 + 719_468;
     let (era, of_era) = (days / 146_097, days % 146_097);
     let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
@@ -190,7 +190,8 @@ mod tests {
     use super::super::super::record::tests::run;
     use super::*;
 
-    /// A run of a phase that began on a day of 1970 and found that time of a line.
+    /// A run in `phase` that began `days` days after 1 January 1970 and measured `line` ns for a
+    /// cache line.
     fn of_a_day(phase: Option<&str>, days: u64, line: f64) -> Run {
         let mut run = run();
         run.phase = phase.map(str::to_owned);
@@ -228,7 +229,7 @@ mod tests {
         limits("near", "10", "<td>51</td>");
         limits("far", "05", "<td>152</td>");
         assert_eq!(html.matches("<summary>").count(), 2, "{html}");
-        // Of other processors they are others.
+        // Limits between other processors are listed separately.
         let mut far = of_a_day(Some("near"), 30, 77.0);
         if let Some(machine) = &mut far.machine {
             machine.processors = Some((0, 32));
@@ -254,7 +255,7 @@ mod tests {
             "{html}"
         );
         assert_eq!(html.matches("<table>").count(), 1, "{html}");
-        // An earlier run in that phase that has them is better.
+        // An earlier run in that phase takes precedence if it has figures for copies.
         let html = of(&[without, of_a_day(Some("near"), 2, 50.0)]);
         assert!(
             !html.contains(ELSEWHERE) && html.contains("on 1970-01-03"),

@@ -1,11 +1,10 @@
-//! The page: all runs of a folder, with pictures, in one file that needs nothing else.
+//! The page: all runs of a folder with their charts, in one file that needs no other.
 //!
-//! A folder keeps one file of figures for each thing that was measured, and the page is made anew
-//! from all of them: so `latency`, `bandwidth` and `rate` can be measured one after the other into
-//! one page.
+//! A folder has one JSON file for each kind of run, and the page is generated from all of them each
+//! time. So `latency`, `bandwidth` and `rate` can be measured one after the other into one page.
 //!
-//! - [`head`]: what was measured when and where, and what the machine can do. [`section`]: a run.
-//!   [`chart`] and [`bars`]: its pictures. [`scale`]: their axes.
+//! - [`head`]: when and where the runs were measured, and the machine's limits.
+//! - [`section`]: one run. [`chart`] and [`bars`]: its charts. [`scale`]: their axes.
 
 mod bars;
 mod chart;
@@ -22,7 +21,7 @@ use super::args::USUAL_WINDOW;
 use super::record::{Entry, Run};
 use section::Colours;
 
-/// Benches in the order in which people read about them.
+/// Benches in the order in which the page shows them.
 const ORDER: [&str; 17] = [
     "latency",
     "bandwidth",
@@ -43,8 +42,7 @@ const ORDER: [&str; 17] = [
     "failure",
 ];
 
-/// Finds out whether reports can be kept in a folder, before anything is measured for one; makes
-/// it.
+/// Creates the folder for reports and checks that it can be written, before anything is measured.
 ///
 /// # Errors
 /// If the folder cannot be written.
@@ -52,7 +50,7 @@ pub(super) fn prepare(folder: &Path) -> Result<(), String> {
     let page = folder.join("index.html");
     let attempt = || {
         fs::create_dir_all(folder)?;
-        // Of a page that is not there, that a file can be made beside it tells.
+        // If there is no page yet, a trial file in the folder shows whether one can be created.
         if page.exists() {
             return fs::OpenOptions::new().append(true).open(&page).map(drop);
         }
@@ -69,8 +67,8 @@ pub(super) fn prepare(folder: &Path) -> Result<(), String> {
     })
 }
 
-/// Keeps a run in a folder, in place of one that measured the same, and makes the folder's page.
-///
+/// Saves a run in a folder, replacing an earlier run of the same measurement, and generates the
+/// folder's page.
 /// # Errors
 /// If the folder cannot be read and written.
 pub(super) fn add(folder: &Path, run: &Run) -> Result<(), String> {
@@ -85,7 +83,7 @@ pub(super) fn add(folder: &Path, run: &Run) -> Result<(), String> {
     fs::write(folder.join("index.html"), page(&runs)).map_err(|error| say(&error))
 }
 
-/// What tells runs apart that are kept side by side.
+/// The identifier of a run among those in a folder: runs that differ in it are kept side by side.
 fn id(run: &Run) -> String {
     let mut id = format!("{}-{}", run.bench, run.ranks);
     if let Some(map) = &run.map {
@@ -112,10 +110,9 @@ fn id(run: &Run) -> String {
     id
 }
 
-/// Where the ranks were put, if not where they are by themselves; short enough for the name of a
-/// file.
+/// Where the ranks were put, unless it is the default placement. Short enough for a file name.
 fn unusual_pin(run: &Run) -> Option<String> {
-    /// Names of files end at 255 bytes.
+    /// File names are limited to 255 bytes.
     const LONGEST: usize = 60;
     let pin = run.pin.as_deref()?;
     let cores = run.machine.as_ref()?.cores;
@@ -130,7 +127,7 @@ fn unusual_pin(run: &Run) -> Option<String> {
     }
 }
 
-/// A number that stands for what is too long for the name of a file.
+/// A number in place of a text that is too long for a file name.
 fn hash(what: &(impl Hash + ?Sized)) -> u64 {
     let mut hasher = DefaultHasher::new();
     what.hash(&mut hasher);
@@ -145,7 +142,7 @@ fn kept(folder: &Path) -> std::io::Result<Vec<Run>> {
         if path.extension().is_none_or(|extension| extension != "json") {
             continue;
         }
-        // Other files may lie there, too.
+        // Other JSON files in the folder are ignored.
         if let Ok(run) = serde_json::from_str::<Run>(&fs::read_to_string(&path)?) {
             runs.push(run);
         }
@@ -155,7 +152,7 @@ fn kept(folder: &Path) -> std::io::Result<Vec<Run>> {
     Ok(runs)
 }
 
-/// The page of some runs.
+/// The page for some runs.
 fn page(runs: &[Run]) -> String {
     let colours = Colours::of(runs);
     let mut html = format!(
@@ -180,7 +177,7 @@ fn page(runs: &[Run]) -> String {
     html
 }
 
-/// One line for each run and transport: where it stands against the best peer.
+/// One line for each run and transport: its ratio to the best peer.
 fn overview(runs: &[Run]) -> String {
     let lines = runs.iter().flat_map(|run| {
         let ours = run.entries.iter().filter(|entry| !entry.peer);
@@ -196,7 +193,7 @@ fn overview(runs: &[Run]) -> String {
     )
 }
 
-/// That line; `None` without a peer.
+/// The line of the overview for one entry; `None` without a peer.
 fn standing(run: &Run, entry: &Entry) -> Option<String> {
     let ratios = entry.figures.iter();
     let ratios = ratios.filter_map(|figure| Some(run.ratio(entry, figure)?.0));
@@ -229,7 +226,7 @@ fn standing(run: &Run, entry: &Entry) -> Option<String> {
     ))
 }
 
-/// What stands for a text in HTML.
+/// Escapes a text for HTML.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -279,7 +276,7 @@ mod tests {
         assert!(html.contains("portolan bench latency --peers"));
         assert!(html.contains("<td>10.0</td><td>0.30</td><td>12.3</td>"));
         assert_eq!(html.matches("<section").count(), 2);
-        // Nothing is fetched from anywhere.
+        // The page loads nothing from elsewhere.
         assert!(!html.contains("http") && !html.contains("src="), "{html}");
     }
 
@@ -314,7 +311,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("portolan-prepare-{}", std::process::id()));
         prepare(&folder).unwrap();
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "nothing is left");
-        // A folder cannot be written as a file, whoever one is.
+        // A folder cannot be overwritten as a file, not even by root.
         fs::create_dir(folder.join("index.html")).unwrap();
         let error = prepare(&folder).unwrap_err();
         fs::remove_dir_all(&folder).unwrap();
@@ -341,7 +338,7 @@ mod tests {
         assert_eq!(overview(&[alone]), "");
     }
 
-    /// How much lighter the one colour is than the other, as WCAG counts it.
+    /// The contrast between two colours as WCAG defines it.
     fn contrast(one: &str, other: &str) -> f64 {
         let luminance = |colour: &str| {
             let digits = colour.trim_start_matches('#');
@@ -364,7 +361,7 @@ mod tests {
 
     #[test]
     fn everything_that_is_written_can_be_read() {
-        /// Nothing is written in these.
+        /// Colours in which no text is written.
         const LINES: [&str; 3] = ["paper", "line", "axis"];
         let themes = include_str!("style.css").split(":root {").skip(1);
         let mut seen = 0;

@@ -1,18 +1,19 @@
-//! From values to places on paper.
+//! Mapping from values to positions in a chart.
 
-/// A logarithmic axis. Values that are not above 0 have a place of their own before the first.
+/// A logarithmic axis. Values that are not above 0 have a place of their own before the first
+/// value.
 #[derive(Clone, Debug)]
 pub(super) struct Scale {
     low: f64,
     high: f64,
-    /// Where they are on paper.
+    /// The positions of the axis in the chart.
     from: f64,
     to: f64,
-    /// Whether there is a value of 0.
+    /// Whether there is a value of 0, for which the axis reserves room.
     zero: bool,
 }
 
-/// What part of the axis a value of 0 takes.
+/// The fraction of the axis that the place for 0 takes.
 const ZERO: f64 = 0.07;
 
 impl Scale {
@@ -36,7 +37,7 @@ impl Scale {
         })
     }
 
-    /// The same with some room at both ends.
+    /// This axis with some room at both ends.
     pub(super) fn widened(self, factor: f64) -> Self {
         Self {
             low: self.low / factor,
@@ -45,7 +46,7 @@ impl Scale {
         }
     }
 
-    /// The same, and these values are on it, too.
+    /// This axis, extended to include `values`.
     pub(super) fn with(mut self, values: impl IntoIterator<Item = f64>) -> Self {
         for value in values {
             self.low = self.low.min(value);
@@ -68,7 +69,7 @@ impl Scale {
         self.from + before + share * (span - before)
     }
 
-    /// Round numbers on the axis: powers of 10, and what is between them if there are few.
+    /// Round numbers on the axis: powers of 10, with values between them if there are few.
     pub(super) fn decades(&self) -> Vec<f64> {
         let decades = (self.high / self.low).log10();
         let steps: &[f64] = match decades {
@@ -84,7 +85,7 @@ impl Scale {
         all.filter(within).collect()
     }
 
-    /// Powers of two on the axis, no more than about eight.
+    /// Powers of two on the axis, at most about eight.
     pub(super) fn powers_of_two(&self) -> Vec<f64> {
         let (first, last) = (
             self.low.log2().ceil() as i32,
@@ -106,7 +107,7 @@ impl Scale {
     }
 }
 
-/// `1500` as `1.5k`, with powers of 1024 if they are sizes.
+/// `1500` as `1.5k`; with powers of 1024 if `binary`.
 pub(super) fn short(value: f64, binary: bool) -> String {
     let (base, units) = if binary {
         (1024.0, ["", " Ki", " Mi", " Gi"])
@@ -124,7 +125,7 @@ pub(super) fn short(value: f64, binary: bool) -> String {
     format!("{digits}{}", units[at])
 }
 
-/// Moves labels apart that would stand on each other; the order stays.
+/// Moves labels apart that would overlap; the order stays.
 pub(super) fn spread(wanted: &[f64], height: f64, low: f64, high: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by(|&a, &b| wanted[a].total_cmp(&wanted[b]));
@@ -134,7 +135,7 @@ pub(super) fn spread(wanted: &[f64], height: f64, low: f64, high: f64) -> Vec<f6
         places[at] = places[at].max(least);
         least = places[at] + height;
     }
-    // What has been pushed out below goes up again.
+    // Labels that have been pushed below the lower edge move up again.
     let mut most = high;
     for &at in order.iter().rev() {
         places[at] = places[at].min(most);

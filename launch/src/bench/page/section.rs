@@ -1,4 +1,4 @@
-//! A run, as a section of the page.
+//! One run, as a section of the page.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -10,15 +10,15 @@ use super::scale::short;
 use crate::bench::record::{Entry, Figure, Run};
 use crate::bench::table;
 
-/// The classes of the page's style in which contenders are drawn, the same in every picture: a
-/// colour for each implementation, and dashes for its settings.
+/// The style classes in which contenders are drawn, the same in every chart: a colour for each
+/// implementation, and dashes for its settings.
 #[derive(Debug, Default)]
 pub(super) struct Colours(BTreeMap<String, String>);
 
 impl Colours {
-    /// For all contenders of these runs.
+    /// The classes for all contenders of these runs.
     pub(super) fn of(runs: &[Run]) -> Self {
-        /// How many colours and dashes there are.
+        /// The number of colours and of dash patterns.
         const OURS: usize = 2;
         const PEERS: usize = 10;
         const DASHES: usize = 5;
@@ -54,7 +54,7 @@ impl Colours {
     }
 }
 
-/// The unit in which people think, and how many of the run's it is.
+/// The unit of the page, and how many of the run's units it is.
 fn unit(run: &Run) -> (&str, f64) {
     match run.unit.as_str() {
         "us" => ("µs", 1.0),
@@ -65,7 +65,7 @@ fn unit(run: &Run) -> (&str, f64) {
     }
 }
 
-/// What it is about, in words.
+/// The heading that says what was measured.
 pub(super) fn heading(run: &Run) -> String {
     let what = match run.bench.as_str() {
         "latency" => "Latency: half a round trip",
@@ -129,7 +129,7 @@ fn figure(class: &str, svg: &str, caption: &str) -> String {
     )
 }
 
-/// The one size of a run, as a caption says it behind the rest; nothing where there are no sizes.
+/// The suffix of a caption that names the size of a run with a single size; empty without sizes.
 fn of_size(run: &Run, size: usize) -> String {
     let one = size == 1;
     let size = short(size as f64, run.axis == "bytes");
@@ -179,7 +179,7 @@ fn pictures(run: &Run, colours: &Colours) -> String {
             .collect(),
     };
     let mut curves: Vec<_> = run.entries.iter().map(curve).collect();
-    // Ours is drawn last, over the others.
+    // Portolan's curves are drawn last, on top of the others.
     curves.sort_by_key(|curve| curve.class.starts_with('c'));
     let limit = limit(run, scale);
     let relative = limit
@@ -235,7 +235,7 @@ fn pictures(run: &Run, colours: &Colours) -> String {
     html
 }
 
-/// Curves in parts of another.
+/// The curves as fractions of another curve.
 fn over(curves: &[Curve], limit: &Curve) -> Vec<Curve> {
     let part = |point: &Point| {
         let of = limit.points.iter().find(|of| of.x == point.x)?;
@@ -263,9 +263,9 @@ fn point(figure: &Figure, scale: f64) -> Point {
     }
 }
 
-/// What the machine allows, at the sizes that were measured, and what that is.
+/// The limit that the machine sets at the measured sizes, and its description.
 fn limit(run: &Run, scale: f64) -> Option<(Curve, &'static str)> {
-    // Limits are of one phase, as what is compared with them has to be.
+    // The limits belong to one phase, so the samples must be of one phase as well.
     let machine = run.machine.as_ref().filter(|_| run.is_comparable())?;
     let latency = run.bench == "latency";
     let value = |bytes: usize| match run.bench.as_str() {
@@ -325,7 +325,7 @@ fn ratio(run: &Run, entry: &Entry, colours: &Colours) -> Option<Curve> {
     })
 }
 
-/// The figures themselves: ours, how they stand, and the peers'.
+/// The table of figures: Portolan's, their ratios, and the peers'.
 fn numbers(run: &Run) -> String {
     let (unit, scale) = unit(run);
     let shown = run.entries.iter().filter(|entry| !entry.figures.is_empty());
@@ -396,7 +396,7 @@ fn ratio_cells(run: &Run, shown: &[&Entry], size: usize) -> String {
     format!("<td>{}</td><td>{}</td>", cells.join(" "), escape(best))
 }
 
-/// What must be known to read it, and how to make it again.
+/// What the reader must know to interpret the figures, and how to reproduce them.
 fn notes(run: &Run) -> String {
     let mut html = String::new();
     let mut note = |text: &str| {
@@ -426,7 +426,7 @@ mod tests {
     use super::super::super::record::tests::run;
     use super::*;
 
-    /// A run of two sizes.
+    /// A run with two sizes.
     fn curves(bench: &str) -> String {
         let mut run = run();
         run.bench = bench.to_owned();

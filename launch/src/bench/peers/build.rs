@@ -1,4 +1,4 @@
-//! Building our programs with another implementation's compiler.
+//! Builds this project's C programs with another implementation's compiler.
 
 use std::env;
 use std::ffi::OsString;
@@ -19,7 +19,7 @@ macro_rules! sources {
     };
 }
 
-/// The sources of the peers' programs, which this command carries along.
+/// The sources of the peers' programs, which are embedded in this command.
 pub(super) const SOURCES: &[(&str, &str)] = sources![
     "bandwidth.c",
     "barrier.c",
@@ -49,7 +49,7 @@ pub(super) const SOURCES: &[(&str, &str)] = sources![
     "windows.h",
 ];
 
-/// Builds the program of a pattern, or finds it as it was built before.
+/// Builds the program of a pattern, or finds it in the cache.
 pub(super) fn build(compiler: &Path, version: &str, pattern: Pattern) -> Result<PathBuf, String> {
     let shown = said_by(Command::new(compiler).arg("-show"), SOON)?;
     let defines = defines(pattern);
@@ -66,9 +66,9 @@ pub(super) fn build(compiler: &Path, version: &str, pattern: Pattern) -> Result<
     )
 }
 
-/// Builds a program of one source, or finds it as it was built before. `salt` is what else may
-/// change it. Warnings about somebody else's headers are nobody's business here: `arguments` should
-/// keep them away.
+/// Builds a program from one source, or finds it in the cache. `salt` is anything else on which the
+/// result depends. The `arguments` should suppress warnings about the other implementation's
+/// headers.
 pub(super) fn make(
     compiler: &Path,
     salt: &str,
@@ -93,7 +93,8 @@ pub(super) fn make(
     for (name, text) in SOURCES {
         fs::write(folder.join(name), text).map_err(say)?;
     }
-    // Another command may be building the same: whoever is last replaces what is the same.
+    // Another command may build the same program at the same time. Then the later of the two
+    // replaces an identical file.
     let draft = folder.join(format!("{name}.{}", std::process::id()));
     let mut command = Command::new(compiler);
     command.args(arguments).arg("-o").arg(&draft);
@@ -111,7 +112,7 @@ fn source(pattern: Pattern) -> String {
     }
 }
 
-/// What makes a program of one pattern of a source that several share.
+/// The macros that select one pattern of a source that several patterns share.
 fn defines(pattern: Pattern) -> Vec<String> {
     let Pattern::Collective(which, form) = pattern else {
         return Vec::new();
@@ -130,9 +131,9 @@ fn defines(pattern: Pattern) -> Vec<String> {
     ]
 }
 
-/// Where things are kept that can be made again.
+/// The folder for files that can be generated again.
 pub(super) fn cache() -> PathBuf {
-    // Tests leave the user's alone.
+    // Tests do not use the user's cache.
     if cfg!(test)
         && let Ok(program) = env::current_exe()
     {
@@ -145,19 +146,19 @@ pub(super) fn cache() -> PathBuf {
     cache.unwrap_or_else(env::temp_dir).join("portolan")
 }
 
-/// How long a command may take to say what it is: wrappers of compilers and launchers on file
-/// systems that stand still are never done.
+/// How long a command may take to say what it is. Compiler and launcher wrappers on a file system
+/// that hangs never end.
 pub(super) const SOON: Duration = Duration::from_secs(60);
 
-/// What a command says on its standard output, if it succeeds. Where it has not ended in so much
-/// time it is ended.
+/// The standard output of a command that succeeds. A command that has not ended after `time` is
+/// killed.
 pub(super) fn said_by(command: &mut Command, time: Duration) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let (mut child, remarks) = start(command)?;
     let watch = Watch::over(&child, time);
     let mut said = Vec::new();
     if let Some(mut out) = child.stdout.take() {
-        // What cannot be read is not said.
+        // Output that cannot be read counts as missing.
         let _ = out.read_to_end(&mut said);
     }
     let in_time = watch.until_end_of(&child);
@@ -172,7 +173,7 @@ pub(super) fn said_by(command: &mut Command, time: Duration) -> Result<String, S
     Err(format!("{name} failed ({status}): {why}"))
 }
 
-/// Compilers say much; what matters comes first, or last.
+/// Shortens a compiler's output to its first and last lines, where the important messages are.
 fn shortened(said: &str) -> String {
     let lines: Vec<_> = said.trim_end().lines().collect();
     match &lines[..] {
@@ -181,7 +182,7 @@ fn shortened(said: &str) -> String {
     }
 }
 
-/// A command that can be called by its name.
+/// The path of a command that can be called by its name.
 pub(super) fn on_path(command: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path)
@@ -196,7 +197,7 @@ mod tests {
     #[test]
     fn a_command_that_does_not_end_is_ended() {
         let mut endless = Command::new("sh");
-        // What it has started holds its output, and ends with it.
+        // Its child holds the output open, and must be killed with it.
         endless.args(["-c", "echo why >&2; sleep 100000 & wait"]);
         let error = said_by(&mut endless, Duration::from_millis(20)).unwrap_err();
         assert!(

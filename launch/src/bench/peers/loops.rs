@@ -1,4 +1,5 @@
-//! Loops over libfabric with nothing in between: our program in C, which starts both of its ranks.
+//! Loops over libfabric with nothing in between: this project's C program, which starts both of its
+//! ranks.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,13 +19,14 @@ pub(in crate::bench) struct Loops {
     network: Network,
 }
 
-/// Builds the program; an error if something is missing. `None` if there is none for that pattern.
+/// Builds the program for the job's pattern. Returns `None` if there is no program for that
+/// pattern, and an error if something needed to build it is missing.
 pub(super) fn find(job: &Job, network: &Network) -> Option<Result<Loops, String>> {
     let pattern = defined(job.pattern).filter(|_| job.ranks == 2)?;
     Some(build(pattern, network))
 }
 
-/// What it is called if it is missing.
+/// The name under which it is reported as missing.
 pub(super) fn name_of(network: &Network) -> String {
     format!("libfabric+{}", network.lowest())
 }
@@ -75,12 +77,12 @@ fn compile(compiler: &Path, pattern: &str) -> Result<PathBuf, String> {
 }
 
 impl Loops {
-    /// Library and network, such as `libfabric-1.17+tcp`.
+    /// The names of library and network, such as `libfabric-1.17+tcp`.
     pub(in crate::bench) fn name(&self) -> String {
         format!("libfabric-{}+{}", self.version, self.network.lowest())
     }
 
-    /// The program, told of the network.
+    /// The program, with the network in its environment.
     fn over_network(&self) -> Command {
         let Network {
             provider,
@@ -97,13 +99,15 @@ impl Loops {
             command.env("LIBFABRIC_ADDRESS", address.to_string());
         }
         if let Some(library) = library {
-            // Its functions come before those of the library that the program was built with.
+            // Preloaded, its functions take precedence over those of the library with which the
+            // program was built.
             command.env("LD_PRELOAD", library);
         }
         command
     }
 
-    /// Starts the program as the job has it, which began at a moment of the monotonic clock.
+    /// Starts the program as the job requires. `begun` is the moment of the monotonic clock at
+    /// which the job began.
     pub(in crate::bench) fn command(&self, job: &Job, begun: u64) -> Command {
         let mut command = self.over_network();
         if let Some(places) = places(job) {

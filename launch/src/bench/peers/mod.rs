@@ -1,10 +1,10 @@
-//! Other implementations: finding them, building our programs with them, starting these.
+//! Finds other implementations, builds this project's C programs with them, and starts these.
 //!
-//! - [`mpi`]: MPICH and Open MPI, and their settings. [`build`]: our programs, compiled with
-//!   theirs.
-//! - [`tools`]: UCX and libfabric, by programs of their own. [`loops`]: libfabric, by a program of
-//!   ours.
-//! - [`network`]: what is under libfabric, the same for everybody.
+//! - [`mpi`]: MPICH and Open MPI, and their settings. [`build`]: the C programs, compiled with
+//!   their compilers.
+//! - [`tools`]: UCX and libfabric, measured by their own programs. [`loops`]: libfabric, measured
+//!   by a program of this project.
+//! - [`network`]: the network under libfabric, the same for all contenders.
 
 mod build;
 mod loops;
@@ -25,25 +25,25 @@ use crate::run::{self, Bind};
 use build::{build, cache, on_path};
 use network::Network;
 
-/// What was looked for.
+/// The result of the search for peers.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) contenders: Vec<Contender>,
-    /// Those that are not here, and why.
+    /// Peers that were not found, and why.
     pub(super) missing: Vec<(String, String)>,
 }
 
-/// An MPI's compiler and launcher.
+/// The compiler and launcher of an MPI implementation.
 struct Place {
-    /// What it is called if it turns out to be none.
+    /// The name under which it is reported if it turns out to be no MPI implementation.
     name: String,
     compiler: PathBuf,
     starter: PathBuf,
 }
 
 /// Looks for MPICH and Open MPI on the path, among the virtual environments of
-/// `benches/peers/get-wheels` and in the folders that were named, and builds the program of the
-/// pattern with each.
+/// `benches/peers/get-wheels` and in the folders given by `--peer-dir`, and builds the program of
+/// the pattern with each.
 pub(super) fn find(job: &Job, args: &BenchArgs) -> Found {
     let mut found = Found::default();
     let mut places = Vec::new();
@@ -113,8 +113,9 @@ pub(super) fn find(job: &Job, args: &BenchArgs) -> Found {
 }
 
 impl Found {
-    /// Those whose names contain one of `parts`, if there are any parts. Folders that were named
-    /// are said to be missing in any case: what would have been in them is not known.
+    /// Keeps the peers whose names contain one of `parts`, if there are any parts. A folder given
+    /// by `--peer-dir` is reported as missing in any case, because the name of the peer in it is
+    /// unknown.
     fn only(mut self, parts: &[String], named: &[PathBuf]) -> Self {
         if parts.is_empty() {
             return self;
@@ -151,8 +152,8 @@ impl Place {
         })
     }
 
-    /// The implementation that is here, as it is installed and, if asked for, with better settings,
-    /// or over the network that ours uses.
+    /// The implementation in this place: as it is installed and, if asked for, with better
+    /// settings, or over the network that Portolan uses.
     fn peers(
         &self,
         job: &Job,
@@ -168,11 +169,11 @@ impl Place {
     }
 }
 
-/// The processors of each rank, the same for everybody: those on which our launcher puts ours.
-/// `None` where they may run anywhere.
+/// The processors of each rank, the same for every contender: those on which Portolan's launcher
+/// puts its ranks. `None` if the ranks may run anywhere.
 ///
-/// Nobody's launcher is left to choose: it may count cores in another order, and of two sockets
-/// that is a difference.
+/// No launcher may choose by itself: it may number the cores in another order, which makes a
+/// difference if there are two sockets.
 fn places(job: &Job) -> Option<Vec<Vec<usize>>> {
     let ranks = job.ranks as usize;
     match &job.pin {
@@ -185,7 +186,7 @@ fn places(job: &Job) -> Option<Vec<Vec<usize>>> {
     }
 }
 
-/// The same as our programs in C are told: `0+2,1+3`.
+/// The same in the form in which the C programs are told: `0+2,1+3`.
 fn as_told(places: &[Vec<usize>]) -> String {
     let each = places.iter().map(|place| joined(place, "+"));
     each.collect::<Vec<_>>().join(",")
@@ -214,8 +215,8 @@ mod tests {
     use super::*;
     use crate::bench::job::tests::job;
 
-    /// Builds the programs of such patterns with MPICH, and takes a sample by each; few rounds, and
-    /// no look at the machine.
+    /// Builds the programs of these patterns with MPICH and takes a sample with each. Few rounds,
+    /// and no measurement of the machine.
     #[expect(clippy::print_stderr, reason = "skips are counted by the runner")]
     fn every_program_runs(of: impl Fn(Pattern) -> bool) {
         let here = ["mpicc.mpich", "mpiexec.mpich"].map(on_path);

@@ -1,4 +1,4 @@
-//! An MPI: what it is, how it is set, how its programs are started.
+//! An MPI implementation: its identity, its settings, how its programs are started.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,17 +17,17 @@ enum Family {
     OpenMpi,
 }
 
-/// Settings with which an implementation is better than by default, for some purpose.
+/// Settings with which an implementation is faster than by default, for some purpose.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tuning {
     name: &'static str,
-    /// Environment variables of the launcher, which hands them on.
+    /// Environment variables of the launcher, which passes them on to the ranks.
     variables: &'static [(&'static str, &'static str)],
-    /// Words for the launcher.
+    /// Arguments of the launcher.
     words: &'static [&'static str],
 }
 
-/// Open MPI over UCX, on a machine without a fast network, too.
+/// Open MPI over UCX, also on a machine without a fast network.
 macro_rules! over_ucx {
     ($($more:literal),*) => {
         &["--mca", "pml", "ucx", "--mca", "osc", "ucx", "--mca", "pml_ucx_tls", "any",
@@ -35,7 +35,8 @@ macro_rules! over_ucx {
     };
 }
 
-/// Before version 5. Measured in `process_vm_readv`'s place: copies through shared memory.
+/// Settings before version 5. Without `process_vm_readv` (`nocma`), Open MPI copies through shared
+/// memory.
 const OPENMPI_4: &[Tuning] = &[
     Tuning {
         name: "nocma",
@@ -62,8 +63,8 @@ const OPENMPI_5: &[Tuning] = &[
     },
     YIELD,
 ];
-/// For ranks that share their cores, with each other or with other work, of which Open MPI does not
-/// know.
+/// For ranks that share their cores with each other or with other work in a way that Open MPI does
+/// not notice.
 const YIELD: Tuning = Tuning {
     name: "yield",
     words: &["--mca", "mpi_yield_when_idle", "1"],
@@ -77,15 +78,15 @@ const MPICH: &[Tuning] = &[
     },
     COLLECTIVES,
 ];
-/// Its own collectives in shared memory spin through the ticks of the scheduler where there are
-/// more ranks than cores.
+/// Without MPICH's own collectives in shared memory, which spin until the scheduler's next tick if
+/// there are more ranks than cores.
 const COLLECTIVES: Tuning = Tuning {
     name: "nodevcoll",
     variables: &[("MPIR_CVAR_DEVICE_COLLECTIVES", "none")],
     words: &[],
 };
 
-/// An implementation, the program built with it, and how it is run.
+/// An implementation, the program built with it, and its settings.
 #[derive(Clone, Debug)]
 pub(in crate::bench) struct Peer {
     family: Family,
@@ -93,14 +94,14 @@ pub(in crate::bench) struct Peer {
     starter: PathBuf,
     program: PathBuf,
     tuning: Tuning,
-    /// It can go over libfabric by itself.
+    /// Whether it can go over libfabric by itself.
     fabric: bool,
-    /// The network under libfabric that it is to use.
+    /// The network that it is to use under libfabric.
     network: Option<Network>,
 }
 
 impl Peer {
-    /// The implementation that an `mpiexec` belongs to; its program is yet to be built.
+    /// Identifies the implementation to which an `mpiexec` belongs. Its program is not built yet.
     pub(super) fn identify(starter: &Path) -> Result<Self, String> {
         let said = said_by(Command::new(starter).arg("--version"), SOON)?;
         let family = if said.contains("HYDRA") {
@@ -169,7 +170,7 @@ impl Peer {
         major.and_then(|major| major.parse().ok()).unwrap_or(0)
     }
 
-    /// The same with each of the settings that are known to be better for something.
+    /// This implementation with each of the settings that are known to be better for the job.
     pub(super) fn tuned(&self, job: &Job) -> Vec<Self> {
         let all = match (self.family, self.major()) {
             (Family::Mpich, _) => MPICH,
@@ -179,7 +180,7 @@ impl Peer {
         let busy = job.busy > 0;
         let shared = busy || matches!(&job.pin, Bind::List(list) if !all_differ(list));
         let applies = |tuning: &&Tuning| match tuning.name {
-            // Open MPI knows it by itself where it sees more ranks than cores.
+            // Open MPI yields by itself if it sees more ranks than cores.
             "yield" => shared && !job.crowded,
             "nodevcoll" => job.crowded || shared,
             _ => true,
@@ -191,7 +192,7 @@ impl Peer {
         all.iter().filter(applies).map(with).collect()
     }
 
-    /// The same over libfabric and that network, if it can.
+    /// This implementation over libfabric and the given network, if it supports that.
     pub(super) fn over(&self, network: &Network) -> Option<Self> {
         self.fabric.then(|| Self {
             network: Some(network.clone()),
@@ -199,7 +200,7 @@ impl Peer {
         })
     }
 
-    /// Tells the launcher of the network.
+    /// Adds the network to the launcher's arguments and environment.
     fn use_network(&self, command: &mut Command, network: &Network) {
         let provider = network.lowest();
         if let Some(domain) = &network.domain {
@@ -219,7 +220,8 @@ impl Peer {
         }
     }
 
-    /// Starts the program as the job has it, which began at a moment of the monotonic clock.
+    /// Starts the program as the job requires. `begun` is the moment of the monotonic clock at
+    /// which the job began.
     pub(in crate::bench) fn command(&self, job: &Job, begun: u64) -> Command {
         let mut command = Command::new(&self.starter);
         command.envs(self.tuning.variables.iter().copied());
@@ -246,7 +248,7 @@ impl Peer {
             }
         }
         if let Some(places) = places(job) {
-            // The program puts itself there: each launcher has a way of its own, or none.
+            // The program binds itself: each launcher binds in its own way, or not at all.
             command.env("PEER_PROCESSORS", as_told(&places));
             if self.family == Family::OpenMpi {
                 command.args(["-x", "PEER_PROCESSORS"]);
@@ -288,8 +290,8 @@ mod tests {
         }
     }
 
-    /// Launchers count cores in orders of their own: of two sockets their ranks would have one,
-    /// where ours have both.
+    /// Launchers number cores in different orders. With two sockets, another launcher's ranks could
+    /// be on one socket while Portolan's ranks are on both.
     #[test]
     fn peers_have_the_places_that_ours_have() {
         let cores = run::cores().unwrap();

@@ -1,24 +1,24 @@
-//! The network under libfabric that everybody is to use, where ours goes by libfabric.
+//! The network under libfabric for all contenders, if Portolan uses libfabric.
 
 use std::env;
 use std::net::IpAddr;
 
 use crate::bench::args::BenchArgs;
 
-/// What our own settings say of it.
+/// The network according to Portolan's own settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Network {
-    /// The provider, whole or a part of a layered one.
+    /// The provider, in full or only one layer of a layered provider.
     pub(super) provider: String,
-    /// Its domain: over TCP the interface.
+    /// The provider's domain; over TCP the network interface.
     pub(super) domain: Option<String>,
-    /// The address of this side.
+    /// The local address.
     pub(super) address: Option<IpAddr>,
-    /// The library.
+    /// The file of the libfabric library.
     pub(super) library: Option<String>,
 }
 
-/// The network of the transport `ofi`, if that is measured.
+/// The network of the transport `ofi`, if that transport is measured.
 pub(super) fn of(args: &BenchArgs) -> Option<Network> {
     let over = args.transport.iter().any(|transport| transport == "ofi");
     let set = |name: &str| env::var(format!("PORTOLAN_OFI_{name}")).ok();
@@ -38,7 +38,7 @@ impl Network {
         }
     }
 
-    /// The layer below: `tcp` of `tcp;ofi_rxm`.
+    /// The lowest layer: `tcp` of `tcp;ofi_rxm`.
     pub(super) fn lowest(&self) -> &str {
         self.provider.split(';').next().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Libraries below MPI, measured by programs of their own: `ucx_perftest` and `fi_pingpong`.
+//! Libraries below MPI, measured by their own programs: `ucx_perftest` and `fi_pingpong`.
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -13,7 +13,7 @@ use super::{joined, places};
 use crate::bench::job::{Job, Outcome, PATIENCE};
 use crate::os;
 
-/// How often a client is started until its server is there, and the time in between.
+/// How often a client is started until its server listens, and the pause in between.
 const ATTEMPTS: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -25,7 +25,7 @@ const NO_EMPTY: &str = "it sends no empty messages";
 pub(in crate::bench) struct Tool {
     name: String,
     kind: Kind,
-    /// libfabric's.
+    /// libfabric's provider.
     provider: String,
 }
 
@@ -35,9 +35,9 @@ enum Kind {
     Libfabric,
 }
 
-/// Those that are here and measure that pattern, and those that are missing, with the reason.
-/// libfabric's uses the network that everybody uses, or shared memory; UCX's is one of those that
-/// are asked for as `tuned`.
+/// The tools that are installed and measure the pattern, and those that are missing, with the
+/// reason. libfabric's tool uses the same network as all contenders, or shared memory. UCX's tool
+/// counts only if `tuned` peers were asked for.
 pub(super) fn find(
     job: &Job,
     network: Option<&Network>,
@@ -96,14 +96,15 @@ pub(super) fn find(
 }
 
 impl Kind {
-    /// The test that measures a pattern, the column of its figure (0 is the first), and how many of
-    /// our unit one of its is.
+    /// The test that measures a pattern, the column of its figure (counted from 0), and how many of
+    /// Portolan's units its unit is.
     fn columns(self, pattern: Pattern) -> Option<(&'static str, usize, f64)> {
         match (self, pattern) {
-            // Iterations, a percentile, and the mean of late ones and of all, as ours is; then
-            // rates, both ways.
+            // The columns: iterations, a percentile, the mean latency of recent rounds and of all
+            // rounds (the latter is what Portolan reports), then bandwidth and message rate, each
+            // of recent rounds and of all.
             (Self::Ucx, Pattern::Latency) => Some(("tag_lat", 3, 1.0)),
-            // Units of 2²⁰ bytes per second.
+            // In units of 2²⁰ bytes per second.
             (Self::Ucx, Pattern::Bandwidth) => Some(("tag_bw", 5, 1.048_576)),
             (Self::Ucx, Pattern::Rate) => Some(("tag_bw", 7, 1.0)),
             // The last but one of: bytes, sent, acknowledged, total, time, MB/s, µs each, M/s.
@@ -118,11 +119,11 @@ impl Tool {
         &self.name
     }
 
-    /// Measures every size; `step` is called for each. A size that it cannot do has no figure, but
-    /// a reason.
+    /// Measures every size and calls `step` for each. A size that the tool cannot measure has a
+    /// reason instead of a figure.
     ///
     /// # Errors
-    /// If it can do none of them, or all together take longer than a sample may.
+    /// If it can measure none of them, or if all sizes together take longer than a sample may.
     pub(in crate::bench) fn sample(
         &self,
         job: &Job,
@@ -167,7 +168,7 @@ impl Tool {
 
     /// One side of a test.
     fn command(&self, job: &Job, plan: &Plan, test: &str, rank: usize, port: u16) -> Command {
-        // It counts messages.
+        // The tool counts messages, not windows.
         let window = if job.pattern.has_windows() {
             u64::from(job.window)
         } else {
@@ -182,7 +183,7 @@ impl Tool {
                 command.args(["-n", &messages.to_string(), "-w", &before.to_string()]);
                 command.args(["-p", &port.to_string()]);
             }
-            // It has no rounds before those that it counts.
+            // The tool has no warm-up rounds.
             Kind::Libfabric => {
                 command.args(["-p", &self.provider, "-e", "rdm", "-m", test]);
                 command.args(["-S", &plan.bytes.to_string()]);
@@ -195,8 +196,8 @@ impl Tool {
     }
 }
 
-/// A sample of each size that `one` can do, or why it cannot; an error where it can do none, or
-/// says that its time has run out.
+/// A sample of each size that `one` can measure, or the reason why not. An error if it can measure
+/// none, or if it reports that its time has run out.
 fn each(
     plans: &[Plan],
     mut one: impl FnMut(&Plan) -> Result<Sample, (String, bool)>,
@@ -237,7 +238,7 @@ fn figure(line: &str, column: usize) -> Option<f64> {
     (value.is_finite() && value > 0.0).then_some(value)
 }
 
-/// A command on the processors that a rank of the job would have.
+/// A command bound to the processors on which a rank of the job would run.
 fn pinned(rank: usize, job: &Job, program: &str) -> Command {
     let place = places(job).and_then(|places| places.get(rank).cloned());
     match place {
@@ -258,7 +259,7 @@ fn free_port() -> Result<u16, String> {
         .map_err(|error| format!("there is no free port: {error}"))
 }
 
-/// The side that waits for the other.
+/// The process that waits for the client.
 struct Server(Child);
 
 impl Server {
@@ -274,7 +275,8 @@ impl Server {
             .map_err(|error| format!("cannot start it: {error}"))
     }
 
-    /// What the client says, once the server is there; it has to have said it at a moment.
+    /// The client's output. The client is started until the server listens; it must have ended by
+    /// `until`.
     fn ask(mut self, client: impl Fn() -> Command, until: Instant) -> Result<String, String> {
         let mut why = String::new();
         for _ in 0..ATTEMPTS {
@@ -297,7 +299,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It ends by itself, unless its client did not come.
+        // The server ends by itself, unless its client did not come.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -329,7 +331,7 @@ mod tests {
             .collect();
         assert_eq!(sizes, [Err("no 0".to_owned()), Ok(1), Ok(8)]);
         assert_eq!(sampled(&[], true).unwrap_err(), "no 0");
-        // Where the time is over, nothing more is tried.
+        // Once the time is over, no further size is tried.
         assert_eq!(sampled(&[0, 8], false).unwrap_err(), "no 1");
     }
 
@@ -374,7 +376,7 @@ mod tests {
             let (_, column, _) = Kind::Ucx.columns(pattern)?;
             figure(ucx, column)
         };
-        // Of all rounds, as ours are.
+        // The mean of all rounds, as Portolan reports it.
         assert_eq!(of(Pattern::Latency), Some(1.011));
         assert_eq!(of(Pattern::Bandwidth), Some(7.55));
         assert_eq!(of(Pattern::Rate), Some(989_386.0));
