@@ -1,9 +1,9 @@
-//! `portolan demo`: four processes compute something that can be seen, and what they talk through
+//! `portolan demo`: four processes compute something visible, and the connection between processes
 //! is measured.
 //!
-//! Two kinds of jobs of this command itself, one after the other: the heat equation, then latency
-//! and bandwidth between two ranks ([`bench`](crate::bench)). The first that fails ends the demo
-//! with its exit code.
+//! Starts two kinds of jobs of this command itself, one after the other: first the heat equation,
+//! then latency and bandwidth between two ranks ([`bench`](crate::bench)). The first job that fails
+//! ends the demo with its exit code.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -17,10 +17,10 @@ use portolan_examples::heat::{self, HeatConfig, HeatReport};
 use crate::again::{self, Again};
 use crate::cli::{Cli, Command, DemoArgs};
 
-/// Begins the lines of a device's state that say what its transport has chosen.
+/// Prefix of the lines in a device's state that say what its transport has chosen.
 const TRANSPORT: &str = "transport ";
 
-/// Starts the jobs, or is a rank of the first.
+/// Starts the jobs, or runs one rank of the first.
 pub(crate) fn main(args: &DemoArgs) -> ExitCode {
     if again::is_rank() {
         return portolan::run(|world| rank(args, &world));
@@ -29,7 +29,7 @@ pub(crate) fn main(args: &DemoArgs) -> ExitCode {
         ranks: args.ranks,
         bind: None,
         transport: args.transport.clone(),
-        // Says what was chosen, and why.
+        // Makes the job report what was chosen, and why.
         variables: vec![("PORTOLAN_REPORT".to_owned(), "on".to_owned())],
         words: std::env::args_os().skip(1).collect(),
     };
@@ -49,9 +49,9 @@ pub(crate) fn main(args: &DemoArgs) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A short `portolan bench`, as if it had been typed.
+/// Runs a short `portolan bench`, as if it had been typed.
 fn measure(args: &DemoArgs, bench: &str, sizes: &str) -> ExitCode {
-    // Nobody minds if the empty line is not read.
+    // It does not matter if the empty line cannot be written.
     let _ = writeln!(io::stdout());
     let words = ["portolan", "bench", bench, "--sizes", sizes];
     let limits = ["--repeat", "3", "--seconds", "0.2"];
@@ -62,13 +62,13 @@ fn measure(args: &DemoArgs, bench: &str, sizes: &str) -> ExitCode {
     }
 }
 
-/// Computes with the others; rank 0 draws and tells.
+/// Computes with the other ranks. Rank 0 also draws the picture and reports.
 fn rank(args: &DemoArgs, world: &World) -> Result<(), Box<dyn Error + Send + Sync>> {
     let config = HeatConfig {
         size: args.size as usize,
         steps: args.steps,
     };
-    // Nothing is drawn where the standard error is no terminal.
+    // The bar draws nothing if the standard error is not a terminal.
     let bar = if world.rank() == 0 {
         ProgressBar::new(args.steps.into())
     } else {
@@ -93,7 +93,7 @@ fn rank(args: &DemoArgs, world: &World) -> Result<(), Box<dyn Error + Send + Syn
     }
 }
 
-/// What was chosen, what was computed, and how right it is.
+/// Reports what was chosen, what was computed, and how accurate it is.
 fn tell(world: &World, report: &HeatReport) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let facts = world.describe_state().into_iter();

@@ -1,14 +1,14 @@
-//! The `portolan` command: starts jobs and says what this machine can do.
+//! The `portolan` command: starts jobs, measures, and shows what this machine offers.
 //!
 //! - [`bench`]: measures between ranks.
 //! - [`run`]: starts the ranks of a job as processes, speaks PMI-1 to them, ends them together.
-//! - [`demo`]: computes something that can be seen, and measures.
-//! - [`info`]: version, transports, settings with their origin, limits that matter.
-//! - [`again`]: starts the command itself as ranks; `bench` and `demo` are such jobs.
+//! - [`demo`]: computes something visible, and measures.
+//! - [`info`]: version, transports, settings with their origin, important limits.
+//! - [`again`]: starts this command again as the ranks of a job, for `bench` and `demo`.
 //! - [`os`]: the operating system's calls, behind safe functions.
 //!
-//! The launcher is one thread around one `poll`. It reads the host's clock (deadlines, time-outs),
-//! which nothing above core may do in a rank.
+//! The launcher is one thread around one `poll`. It reads the host's clock for deadlines and
+//! time-outs, which nothing above core may do in a rank.
 
 mod again;
 mod bench;
@@ -25,7 +25,7 @@ use clap::Parser;
 use cli::{Cli, Command};
 
 fn main() -> ExitCode {
-    // Whatever it starts, it waits for.
+    // Needed because this command waits for every process that it starts.
     os::hear_of_children();
     match Cli::parse().command {
         Command::Bench(args) => bench::main(&args),

@@ -1,31 +1,31 @@
-//! Which samples are compared: those of one phase of the machine, while nobody else was at work.
+//! Which samples are compared: those taken in one phase of the machine while nothing else was at
+//! work.
 
 use portolan_benches::machine::same_phase;
 
 use super::record::Taken;
 
-/// Hand-overs that are of one phase: from this one, in nanoseconds, to those that take a quarter
-/// longer.
+/// The hand-over times of one phase: from `from`, in nanoseconds, to a quarter more.
 ///
-/// The bounds follow the samples, because a machine may be anywhere: with fixed ones two samples
-/// may be of different phases though a nanosecond apart, and of one though one of them takes twice
-/// as long.
+/// The bounds follow the samples, because a machine's hand-over time may be anywhere. With fixed
+/// bounds two samples a nanosecond apart could be in different phases, and two samples in one phase
+/// although one takes twice as long as the other.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Band {
     from: f64,
 }
 
-/// Which samples count.
+/// Selects the samples that count.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Choice {
-    /// Those of this phase, or all.
+    /// Only samples of this phase; `None` for samples of any phase.
     pub(super) band: Option<Band>,
-    /// Also those during which others were at work.
+    /// Whether samples during which others were at work count as well.
     pub(super) disturbed: bool,
 }
 
-/// Samples of everybody that a phase beside the one that is compared first has to have to be shown
-/// as well: the median of fewer is a mean.
+/// How many samples each contender must have in a further phase for that phase to be shown as well.
+/// The median of fewer is a mean.
 const FEW: usize = 3;
 
 impl Band {
@@ -33,7 +33,7 @@ impl Band {
         self.from <= line && same_phase(self.from, line)
     }
 
-    /// Whether no hand-over is of both.
+    /// Whether no hand-over time belongs to both phases.
     fn is_apart(self, other: Self) -> bool {
         !same_phase(self.from, other.from)
     }
@@ -51,7 +51,7 @@ impl Choice {
         (self.disturbed || !taken.disturbed) && self.band.is_none_or(in_phase)
     }
 
-    /// How many samples of everybody count: of who has the fewest, and in total.
+    /// How many samples count: of the contender that has the fewest, and in total.
     fn worth(&self, all: &[Vec<&Taken>]) -> (usize, usize) {
         let count = |of: &Vec<&Taken>| of.iter().filter(|taken| self.counts(taken)).count();
         let counts = || all.iter().map(count);
@@ -59,24 +59,24 @@ impl Choice {
     }
 }
 
-/// Whether everybody, each of `all`, has its samples: `repeat` that can be compared.
+/// Whether each contender in `all` has `repeat` samples that can be compared.
 pub(super) fn enough(all: &[Vec<&Taken>], repeat: usize) -> bool {
     let has = |choice: Choice| choice.worth(all).0 >= repeat;
     choices(all, false).any(has)
 }
 
-/// What counts: the phase in which who has the fewest samples has most, and of several such the one
-/// of which there are most in total, and of those the nearest. Samples during which others were at
-/// work count only if somebody has no other; and all samples do if there is no phase that everybody
-/// has.
+/// Chooses the samples that count. The best phase is the one in which the contender with the fewest
+/// samples has the most; among equals the one with the most samples in total; among equals the one
+/// with the shortest hand-over. Samples during which others were at work count only if otherwise
+/// some contender would have none. If no phase has samples of every contender, all samples count.
 pub(super) fn choose(all: &[Vec<&Taken>]) -> Choice {
     best(all, false)
         .or_else(|| best(all, true))
         .unwrap_or(Choice::ALL)
 }
 
-/// What else can be compared, each by itself: other phases in which everybody has some quiet
-/// samples, those with most first.
+/// What else can be compared, each by itself: other phases in which every contender has some
+/// undisturbed samples, those with the most samples first.
 pub(super) fn also(all: &[Vec<&Taken>], first: &Choice) -> Vec<Choice> {
     let mut taken: Vec<Band> = first.band.into_iter().collect();
     let mut found = Vec::new();
@@ -96,7 +96,8 @@ fn best(all: &[Vec<&Taken>], disturbed: bool) -> Option<Choice> {
     most(all, 1, choices(all, disturbed))
 }
 
-/// The choice that is worth most, if everybody has so many samples in it; the first of equals.
+/// The choice that is worth most and in which every contender has at least `least` samples; the
+/// first among equals.
 fn most(
     all: &[Vec<&Taken>],
     least: usize,
@@ -112,7 +113,8 @@ fn most(
     best.map(|(_, choice)| choice)
 }
 
-/// What may count, the nearest phase first. Where phases cannot be told there is nothing to choose.
+/// The possible choices, the phase with the shortest hand-over first. If no sample has a hand-over
+/// time, there is one choice: all phases.
 fn choices(all: &[Vec<&Taken>], disturbed: bool) -> impl Iterator<Item = Choice> {
     let taken = || all.iter().flatten();
     let blind = taken().all(|taken| taken.before_ns.is_none());
@@ -127,7 +129,7 @@ fn choices(all: &[Vec<&Taken>], disturbed: bool) -> impl Iterator<Item = Choice>
 pub(super) mod tests {
     use super::*;
 
-    /// A sample with a line's way before and after it.
+    /// A sample with these hand-over times before and after it.
     pub(in crate::bench) fn at(before: f64, after: f64) -> Taken {
         Taken {
             before_ns: Some(before),
@@ -155,7 +157,7 @@ pub(super) mod tests {
         let choice = choose(&borrowed(&all));
         assert_eq!(counting(choice, &all[0]), [true; 3]);
         assert_eq!(counting(choice, &all[1]), [true; 3]);
-        // Before and after one sample, too.
+        // The same holds for the two hand-over times of one sample.
         assert!(
             at(89.0, 91.0)
                 .line()
@@ -232,7 +234,7 @@ pub(super) mod tests {
         assert!(!choose(&borrowed(&all)).disturbed);
         all[0][0].disturbed = true;
         assert!(!enough(&borrowed(&all), 1));
-        // Where somebody could, a sample in which the machine changed counts for nothing.
+        // If hand-over times are known, a sample in which the phase changed does not count.
         assert!(!enough(&borrowed(&[vec![at(50.0, 150.0)]]), 1));
     }
 }

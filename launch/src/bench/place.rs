@@ -1,4 +1,4 @@
-//! Where ranks run, and what else does.
+//! The processors of ranks and of other work.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -25,8 +25,8 @@ impl Map {
         }
     }
 
-    /// The processor of each of `ranks` ranks, of which rank *i* of the first half and rank *i* of
-    /// the second are partners; `None` if the cores are not known.
+    /// The processor of each of `ranks` ranks. Rank *i* of the first half and rank *i* of the
+    /// second half are partners. `None` if the cores are not known.
     pub(super) fn list(self, ranks: u32) -> Option<Bind> {
         let cores = first_processors()?;
         Some(Bind::List(self.spread(ranks as usize, &cores)))
@@ -43,7 +43,7 @@ impl Map {
     }
 }
 
-/// A processor of each core.
+/// The first processor of each core.
 fn first_processors() -> Option<Vec<usize>> {
     let cores = run::cores().ok()?;
     let firsts: Vec<_> = cores
@@ -53,10 +53,10 @@ fn first_processors() -> Option<Vec<usize>> {
     (!firsts.is_empty()).then_some(firsts)
 }
 
-/// The processors of rank 0 and of the one whose messages with it are looked at: its partner where
-/// ranks are in pairs, else the first rank that is on another processor. Both are the same if these
-/// share one. Where the system puts the ranks, a processor of each of the first two cores; none if
-/// the cores are not known.
+/// The processors between which the machine is measured: that of rank 0, and that of its partner if
+/// ranks are paired, else that of the first rank on another processor. Both are the same if the
+/// ranks share one. If the system places the ranks, these are the first processors of the first two
+/// cores. `None` if the cores are not known.
 pub(super) fn ends(
     pin: &Bind,
     ranks: u32,
@@ -78,7 +78,7 @@ pub(super) fn ends(
     match pin {
         Bind::List(list) if list.len() >= ranks as usize => Some(pair(&|rank| list[rank])),
         Bind::Core if !cores.is_empty() => match pair(&|rank| rank % cores.len()) {
-            // Both have all the threads of one core.
+            // Both ranks may use all hardware threads of one core.
             (one, other) if one == other => {
                 let last = cores[one].get(1).or(cores[one].first()).copied();
                 first_of(one).zip(last)
@@ -89,12 +89,13 @@ pub(super) fn ends(
     }
 }
 
-/// Processes that only spin, until this is dropped.
+/// Processes that spin until this is dropped.
 #[derive(Debug, Default)]
 pub(super) struct Spinners(Vec<Child>);
 
 impl Spinners {
-    /// Starts so many, each on a core, in turn.
+    /// Starts `count` processes, each on a core; with more processes than cores, the cores are
+    /// reused in turn.
     pub(super) fn start(count: u32) -> Result<Self, String> {
         let mut spinners = Self::default();
         let cores = first_processors().unwrap_or_default();
@@ -116,12 +117,12 @@ impl Spinners {
         Ok(spinners)
     }
 
-    /// Whether there are none.
+    /// Whether there are no such processes.
     pub(super) fn are_none(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Processor time that they have used, in seconds.
+    /// The processor time that they have used, in seconds.
     pub(super) fn seconds(&self) -> f64 {
         let of = |child: &Child| {
             let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).ok()?;
@@ -130,7 +131,7 @@ impl Spinners {
         self.0.iter().filter_map(of).sum()
     }
 
-    /// What `look` finds while they do nothing.
+    /// The result of `look` while the processes are stopped.
     pub(super) fn while_stopped<T>(&self, look: impl FnOnce() -> T) -> T {
         let all = || {
             self.0
@@ -144,10 +145,10 @@ impl Spinners {
     }
 }
 
-/// The processor time of a process, in seconds: `/proc/PID/stat`, in hundredths.
+/// The processor time of a process in seconds, from `/proc/PID/stat`, which counts in hundredths.
 fn seconds(stat: &str) -> Option<f64> {
-    // Behind the name, which may have anything in it: the state is field 3, the times are fields 14
-    // and 15.
+    // The fields are counted after the process's name, which may contain anything. The state is
+    // field 3, the times are fields 14 and 15.
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut times = fields.split(' ').skip(11);
     let mut next = || times.next()?.parse::<f64>().ok();
@@ -157,18 +158,18 @@ fn seconds(stat: &str) -> Option<f64> {
 impl Drop for Spinners {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            // Whether it is there or has gone already, it is not there afterwards.
+            // If it has ended already, the error does not matter.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 }
 
-/// `portolan bench-spin`: other work, in a session of its own, as another user's would be.
+/// `portolan bench-spin`: other work, in a session of its own, as if another user had started it.
 pub(crate) fn spin(processor: Option<usize>) -> ! {
     portolan_benches::process::begin_session();
     if let Some(processor) = processor {
-        // Elsewhere it is other work, too.
+        // If the binding fails, it is other work all the same.
         let _ = portolan_benches::pin(processor);
     }
     loop {
@@ -199,7 +200,7 @@ pub(super) mod tests {
         assert_eq!(at(&list(&[5, 5]), 2, true), (5, 5));
         assert_eq!(at(&list(&[4, 4, 6, 6]), 4, true), (4, 6));
         assert_eq!(at(&list(&[4, 6, 4, 6]), 4, true), (4, 4));
-        // All with all: between processors, if there is more than one.
+        // All ranks talk to all: the measurement is between two processors if there are several.
         assert_eq!(at(&list(&[4, 4, 6, 6]), 4, false), (4, 6));
         assert_eq!(at(&list(&[4, 4]), 2, false), (4, 4));
         assert_eq!(at(&Bind::Core, 2, true), (0, 1));
@@ -224,7 +225,8 @@ pub(super) mod tests {
         assert!(Spinners::default().seconds().abs() < 1e-9);
     }
 
-    /// A process that spins: the tests' own program has no command that does.
+    /// A process that spins. The test program has no `bench-spin` command, so it starts another
+    /// program.
     pub(in crate::bench) fn spinner() -> (Spinners, i32) {
         let mut command = Command::new("sh");
         command.args(["-c", "while :; do :; done"]);

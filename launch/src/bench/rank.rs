@@ -1,4 +1,4 @@
-//! A rank of a sample.
+//! One rank of a sample.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use super::memory::Ranks;
 use super::record::Run;
 use super::{failure, memory, suite, table};
 
-/// `portolan bench-rank`: takes one sample of each size and tells it to `portolan bench`.
+/// `portolan bench-rank`: takes one sample of each size and prints it for `portolan bench`.
 pub(crate) fn main(args: &BenchRankArgs) -> ExitCode {
     let Some(pattern) = args.kind.pattern() else {
         return failure::rank();
@@ -27,7 +27,7 @@ pub(crate) fn main(args: &BenchRankArgs) -> ExitCode {
     };
     let say = |rank: u32, line: &str| {
         if rank == 0 {
-            // Nobody listens any more: then nobody misses it.
+            // A write error is ignored: it means that `portolan bench` no longer reads.
             let _ = io::stdout().lock().write_all(line.as_bytes());
         }
     };
@@ -61,7 +61,7 @@ pub(crate) fn main(args: &BenchRankArgs) -> ExitCode {
     })
 }
 
-/// `portolan bench` that some launcher has started as a rank: takes all samples and reports them.
+/// `portolan bench` as a rank that some launcher has started: takes all samples and reports them.
 pub(super) fn in_a_job(args: &BenchArgs) -> ExitCode {
     let pattern = match args.kind.pattern() {
         Some(pattern) if pattern != Pattern::Startup => pattern,
@@ -114,7 +114,7 @@ pub(super) fn in_a_job(args: &BenchArgs) -> ExitCode {
     })
 }
 
-/// All samples of all sizes.
+/// Takes all samples of all sizes.
 fn each(
     args: &BenchArgs,
     plans: &[Plan],

@@ -1,4 +1,4 @@
-//! What one run of `portolan bench` found out: printed as a table or as lines, kept as a file,
+//! The result of one run of `portolan bench`: printed as a table or as lines, saved as a file,
 //! shown as a page.
 
 use portolan_benches::machine::same_phase;
@@ -7,47 +7,47 @@ use serde::{Deserialize, Serialize};
 use super::args::Settings;
 use super::stats::Summary;
 
-/// A run.
+/// One run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Run {
     pub(super) bench: String,
     pub(super) unit: String,
     pub(super) less_is_better: bool,
-    /// What the sizes are: `bytes`, `waiting`, or nothing.
+    /// The meaning of the sizes: `bytes`, `waiting`, or empty.
     pub(super) axis: String,
-    /// Length of a message, if the sizes are none.
+    /// Length of a message, if the sizes do not give it.
     pub(super) message_bytes: usize,
     pub(super) ranks: u32,
-    /// Messages in a window, if there are windows.
+    /// Messages in a window, if the pattern has windows.
     pub(super) window: Option<u32>,
-    /// Buffers that the messages of a window use by turns, if there are several.
+    /// Buffers that the messages of a window use in turn, if there are several.
     #[serde(default)]
     pub(super) buffers: Option<u32>,
     /// Threads of a rank, if there are several.
     pub(super) threads: Option<u32>,
-    /// Where the ranks were put; `None` if that was not this command's doing.
+    /// Where the ranks were bound; `None` if this command did not place them.
     pub(super) pin: Option<String>,
-    /// How partners were put, if they were.
+    /// How partners were placed, if that was asked for.
     pub(super) map: Option<String>,
-    /// Processes that spun beside.
+    /// Processes that spun beside the samples.
     pub(super) busy: u32,
-    /// What was set in the environment.
+    /// Portolan's settings in the environment.
     #[serde(default)]
     pub(super) settings: Settings,
-    /// The command that made it, with what was set.
+    /// The command that measured the run, with its settings.
     pub(super) command: String,
-    /// Of Portolan.
+    /// Portolan's version.
     pub(super) version: String,
-    /// When it began, in seconds since 1970.
+    /// When the run began, in seconds since 1970.
     pub(super) began: u64,
     pub(super) entries: Vec<Entry>,
-    /// Peers that are not here, and why.
+    /// Peers that were not found, and why.
     pub(super) missing: Vec<(String, String)>,
-    /// `None` if nobody looked.
+    /// The machine; `None` if it was not measured.
     pub(super) machine: Option<Machine>,
     /// The machine's phase in the samples that count, if they have one in common.
     pub(super) phase: Option<String>,
-    /// The same in other phases in which everybody has some samples.
+    /// The same run in other phases in which every contender has some samples.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) also: Vec<Run>,
 }
@@ -56,85 +56,87 @@ pub(super) struct Run {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Entry {
     pub(super) name: String,
-    /// Whether it is another implementation.
+    /// Whether the contender is another implementation.
     pub(super) peer: bool,
     pub(super) figures: Vec<Figure>,
-    /// Why there are none.
+    /// The reason, if the contender failed and has no figures.
     pub(super) failed: Option<String>,
     /// Its samples, in the order in which they were taken.
     pub(super) taken: Vec<Taken>,
 }
 
-/// What the samples of one size came to.
+/// The result of all samples of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Figure {
-    /// Length of the messages, or whatever the axis is.
+    /// Length of the messages, or the value on the run's axis.
     pub(super) bytes: usize,
     pub(super) summary: Summary,
-    /// Samples that count, and those that were taken in another phase of the machine.
+    /// The number of samples that count, and of those that do not.
     pub(super) samples: usize,
     pub(super) dropped: usize,
-    /// Rounds in a sample, in the shortest of them.
+    /// Rounds in the sample with the fewest.
     pub(super) rounds: u64,
 }
 
 /// One sample: a job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Taken {
-    /// The phase before and after it, if it was the same.
+    /// The machine's phase, if it was the same before and after the sample.
     pub(super) phase: Option<String>,
-    /// A cache line's way by load and store, in nanoseconds.
+    /// Time of a cache line from core to core by load and store, in nanoseconds, before and after.
     pub(super) before_ns: Option<f64>,
     pub(super) after_ns: Option<f64>,
-    /// What others used meanwhile (not what was started to spin beside), and what the host took, in
-    /// parts of a core.
+    /// What others used during the sample (without the spinning processes) and what the host took,
+    /// as fractions of a core.
     pub(super) others: Option<f64>,
     pub(super) stolen: Option<f64>,
-    /// Whether that is so much that it says little about who was measured.
+    /// Whether others used so much that the sample says little about the contender.
     #[serde(default)]
     pub(super) disturbed: bool,
-    /// Whether it is among those that are compared.
+    /// Whether the sample is among those that are compared.
     pub(super) counts: bool,
-    /// A value for each size; nothing where a tool cannot do that size.
+    /// A value for each size; `None` where a tool cannot measure that size.
     pub(super) values: Vec<Option<f64>>,
 }
 
-/// The machine's limits, and what it was doing.
+/// The machine's limits, and its state during the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Machine {
     /// The processor's name.
     pub(super) model: Option<String>,
     pub(super) system: Option<String>,
     pub(super) cores: usize,
-    /// Between which processors it was looked at: those of rank 0 and its partner, which may share
-    /// one.
+    /// The processors between which it was measured: those of rank 0 and its partner, which may
+    /// share one.
     #[serde(default)]
     pub(super) processors: Option<(usize, usize)>,
-    /// Processes that wanted to run, on average over the last minute, before and after.
+    /// Processes that wanted to run, on average over the last minute (the load), before and after.
     pub(super) load_before: Option<f64>,
     pub(super) load_after: Option<f64>,
-    /// Nanoseconds of a cache line's way from one core to another: by storing and loading two lines
-    /// or one, and by compare-and-swap.
+    /// Nanoseconds that a cache line takes from one core to another: by storing and loading with
+    /// two lines, the same with one line, and by compare-and-swap.
     pub(super) load_store_ns: Option<f64>,
     pub(super) one_line_ns: Option<f64>,
     pub(super) compare_and_swap_ns: Option<f64>,
-    /// Nanoseconds until another thread on the same core goes on, by `sched_yield`.
+    /// Nanoseconds until another thread on the same core continues, by `sched_yield`.
     pub(super) yield_ns: Option<f64>,
-    /// Bytes, and 10⁶ bytes per second at which a core copies what another has just written.
+    /// For each size in bytes: 10⁶ bytes per second at which a core copies what another has just
+    /// written.
     pub(super) copies: Vec<(usize, f64)>,
-    /// Bytes, 10⁶ bytes per second and µs one way of messages that one core copies into memory and
-    /// another out of it, with nothing else to do.
+    /// For each size in bytes: 10⁶ bytes per second, and µs one way, of messages that one core
+    /// copies into shared memory and another copies out of it, with nothing else to do.
     #[serde(default)]
     pub(super) relays: Vec<(usize, f64, f64)>,
-    /// As `relays`, both ways at a time: bytes, and 10⁶ bytes per second of both together.
+    /// As `relays`, in both directions at a time: bytes, and 10⁶ bytes per second of both together.
     #[serde(default)]
     pub(super) relays_both: Vec<(usize, f64)>,
-    /// As `copies`, by `process_vm_readv`; nothing where that is refused.
+    /// As `copies`, by `process_vm_readv`; empty where that is refused.
     pub(super) pulls: Vec<(usize, f64)>,
 }
 
 impl Run {
-    /// A cache line's way in the phase of the samples that count, in nanoseconds.
+    /// Time of a cache line from core to core in the phase of the samples that count, in
+    /// nanoseconds.
     pub(super) fn line(&self) -> Option<f64> {
         self.phase.as_ref()?;
         self.machine.as_ref()?.load_store_ns
@@ -145,7 +147,7 @@ impl Run {
         entry.figures.iter().find(|figure| figure.bytes == bytes)
     }
 
-    /// All sizes that anybody has a figure for.
+    /// All sizes for which any contender has a figure.
     pub(super) fn sizes(&self) -> Vec<usize> {
         let mut sizes = Vec::new();
         for figure in self.entries.iter().flat_map(|entry| &entry.figures) {
@@ -156,9 +158,9 @@ impl Run {
         sizes
     }
 
-    /// The best peer's median for a size, and its name. One that has no figure in some samples
-    /// counts if it has as many as whoever has the fewest samples: of one or two the luckiest would
-    /// be the best.
+    /// The best peer's median for a size, and its name. A peer that has no figure in some samples
+    /// counts only if it has as many figures as the contender with the fewest samples. Otherwise
+    /// the best peer would be the luckiest one with one or two samples.
     pub(super) fn best_peer(&self, bytes: usize) -> Option<(f64, &str)> {
         let alive = self.entries.iter().filter(|entry| entry.failed.is_none());
         let counting = |entry: &Entry| entry.taken.iter().filter(|taken| taken.counts).count();
@@ -176,7 +178,8 @@ impl Run {
         }
     }
 
-    /// Ours over that of the best peer, and the peer's name; nothing where they cannot be compared.
+    /// The ratio of this figure to that of the best peer, and the peer's name; `None` if the two
+    /// cannot be compared.
     pub(super) fn ratio(&self, entry: &Entry, figure: &Figure) -> Option<(f64, &str)> {
         if entry.peer || !self.is_comparable() {
             return None;
@@ -186,15 +189,15 @@ impl Run {
         ratio.is_finite().then_some((ratio, name))
     }
 
-    /// Whether the figures can be compared: not if the machine has phases and none of them has
-    /// samples of everybody.
+    /// Whether the figures can be compared. They cannot if hand-over times are known and no phase
+    /// has samples of every contender.
     pub(super) fn is_comparable(&self) -> bool {
         let looked_at = |machine: &Machine| machine.load_store_ns.is_some();
         self.phase.is_some() || !self.machine.as_ref().is_some_and(looked_at)
     }
 
-    /// In which phases the samples of each contender were taken, and a line's way there in ns:
-    /// `shm: 3 near (50 to 56), 1 changing; a-1: 4 far (130)`.
+    /// The phases in which the samples of each contender were taken, with the time of a cache line
+    /// in ns: `shm: 3 near (50 to 56), 1 changing; a-1: 4 far (130)`.
     pub(super) fn phases_seen(&self) -> String {
         let of = |entry: &Entry| {
             let mut seen: Vec<(&str, usize, Vec<f64>)> = Vec::new();
@@ -224,20 +227,21 @@ impl Run {
         alive.map(of).collect::<Vec<_>>().join("; ")
     }
 
-    /// The fewest samples that a figure has, ours or a peer's, and the most.
+    /// The smallest and the largest number of samples of any figure.
     pub(super) fn samples(&self) -> (usize, usize) {
         let figures = || self.entries.iter().flat_map(|entry| &entry.figures);
         let counts = || figures().map(|figure| figure.samples);
         (counts().min().unwrap_or(0), counts().max().unwrap_or(0))
     }
 
-    /// How many samples do not count.
+    /// The number of samples that do not count.
     pub(super) fn dropped(&self) -> usize {
         let taken = self.entries.iter().flat_map(|entry| &entry.taken);
         taken.filter(|taken| !taken.counts).count()
     }
 
-    /// How many samples count though others were at work, because somebody has no others.
+    /// The number of samples that count although others were at work, because some contender has no
+    /// undisturbed ones.
     pub(super) fn disturbed(&self) -> usize {
         let taken = self.entries.iter().flat_map(|entry| &entry.taken);
         taken
@@ -245,8 +249,8 @@ impl Run {
             .count()
     }
 
-    /// The most that others have used during a sample that counts, and that the host took, in parts
-    /// of a core.
+    /// The most that others used, and the most that the host took, during a sample that counts, as
+    /// fractions of a core.
     pub(super) fn disturbance(&self) -> (Option<f64>, Option<f64>) {
         let counting = || {
             let taken = self.entries.iter().flat_map(|entry| &entry.taken);
@@ -258,7 +262,8 @@ impl Run {
 }
 
 impl Taken {
-    /// A cache line's way in it, in nanoseconds, if it was the same before and after.
+    /// Time of a cache line during the sample in nanoseconds, if it was in one phase before and
+    /// after.
     pub(super) fn line(&self) -> Option<f64> {
         let (before, after) = (self.before_ns?, self.after_ns?);
         same_phase(before, after).then(|| (before * after).sqrt())
@@ -266,8 +271,8 @@ impl Taken {
 }
 
 impl Machine {
-    /// 10⁶ bytes per second at which a core copies so many bytes that another has just written:
-    /// between the sizes that were measured by straight lines over the logarithm.
+    /// 10⁶ bytes per second at which a core copies `bytes` bytes that another has just written.
+    /// Between the measured sizes it is interpolated linearly over the logarithm of the size.
     pub(super) fn copy_rate(&self, bytes: f64) -> Option<f64> {
         let (&first, &last) = (self.copies.first()?, self.copies.last()?);
         let next = self.copies.iter().position(|copy| copy.0 as f64 >= bytes);
@@ -284,10 +289,10 @@ impl Machine {
         Some(below.1 + share * (above.1 - below.1))
     }
 
-    /// What a message of so many bytes that are new to its receiver is hardly below, in
-    /// microseconds: a cache line's way, or a copy of what does not fit into it, if that takes
-    /// longer. Not both: the copy has the way of its own lines in it, and the first of them may be
-    /// what tells that the message is there.
+    /// Approximate lower bound, in microseconds, for the latency of a message of `bytes` bytes that
+    /// are new to its receiver: the time of a cache line, or of a copy if the message does not fit
+    /// into a line, whichever is longer. Not the sum: the copy includes the transfer of its own
+    /// lines, and the first of them may itself tell the receiver that the message is there.
     pub(super) fn least_latency(&self, bytes: usize) -> Option<f64> {
         let line = self.load_store_ns? / 1e3;
         let copy = if bytes > 64 {
@@ -377,7 +382,7 @@ pub(super) mod tests {
         }
     }
 
-    /// A run with figures of two phases.
+    /// A run with figures in two phases.
     pub(in crate::bench) fn run_in_two_phases() -> Run {
         let mut apart = run();
         apart.phase = Some("apart".to_owned());
@@ -445,7 +450,7 @@ pub(super) mod tests {
             (taken.before_ns, taken.after_ns) = (Some(ns), Some(ns));
         }
         assert!(run.phases_seen().contains("a-1: 2 far (100 to 140);"));
-        // Where nobody can look, there are no phases to tell apart.
+        // If hand-over times are unknown, there are no phases to distinguish.
         if let Some(machine) = &mut run.machine {
             machine.load_store_ns = None;
         }
@@ -462,9 +467,9 @@ pub(super) mod tests {
             [8000.0, 8000.0, 16_000.0, 24_000.0, 24_000.0]
         );
         assert_eq!(machine.least_latency(8), Some(0.05));
-        // The line's way is in the copy's time already.
+        // The time of the copy includes that of the line.
         assert!((machine.least_latency(4096).unwrap() - 0.1707).abs() < 1e-3);
-        // A short copy of lines that come together is no faster than one line.
+        // A short copy whose lines arrive together is no faster than one line.
         assert_eq!(machine.least_latency(65), Some(0.05));
     }
 

@@ -1,8 +1,8 @@
-//! What many samples come to.
+//! The statistics of several samples.
 
 use serde::{Deserialize, Serialize};
 
-/// Median, and how far the samples are from it.
+/// The median, and how far the samples are from it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Summary {
     /// The middle one, or the mean of the middle two.
@@ -18,12 +18,12 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    /// Of the values, in any order; `None` of none.
+    /// The summary of the values, which may be in any order; `None` if there are none.
     pub(super) fn of(mut values: Vec<f64>) -> Option<Self> {
         values.sort_by(f64::total_cmp);
         let (&least, &most) = (values.first()?, values.last()?);
         let at = |share: f64| {
-            // Between neighbours by straight lines, as most programs have it.
+            // Linear interpolation between neighbouring values, as most programs do it.
             let place = share * (values.len() - 1) as f64;
             let (below, above) = (place.floor() as usize, place.ceil() as usize);
             let weight = place - place.floor();
@@ -38,7 +38,7 @@ impl Summary {
         })
     }
 
-    /// Half the distance of the quartiles, in parts of the median.
+    /// Half the distance between the quartiles, as a fraction of the median.
     pub(super) fn spread(&self) -> f64 {
         let half = (self.high - self.low) / 2.0;
         if half == 0.0 { 0.0 } else { half / self.median }

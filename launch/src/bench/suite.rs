@@ -1,4 +1,4 @@
-//! Samples of everybody in turn, and what they come to.
+//! Takes samples of all contenders in turn, and evaluates them.
 
 use std::fmt::Write as _;
 
@@ -11,17 +11,17 @@ use super::phases::{self, Choice};
 use super::record::{Entry, Figure, Machine, Taken};
 use super::stats::Summary;
 
-/// Everything that was found out by taking samples.
+/// The results of all samples.
 #[derive(Debug)]
 pub(super) struct Conducted {
     pub(super) entries: Vec<Entry>,
     pub(super) machine: Machine,
     /// The machine's phase in the samples that count, if they have one in common.
     pub(super) phase: Option<Phase>,
-    /// The figures of other phases in which everybody has some samples, and what was seen of the
-    /// machine in them.
+    /// The figures in other phases in which every contender has some samples, and the machine as it
+    /// was measured in them.
     pub(super) also: Vec<(Vec<Entry>, Machine)>,
-    /// What our own ranks remarked, and which sizes tools cannot do.
+    /// The remarks of Portolan's ranks, and the sizes that tools cannot measure.
     pub(super) remarks: String,
 }
 
@@ -30,16 +30,17 @@ pub(super) struct Conducted {
 struct Record {
     name: String,
     peer: bool,
-    /// Each with notes.
+    /// The samples, each with its notes.
     taken: Vec<(Vec<OfSize>, Taken)>,
     failed: Option<String>,
 }
 
-/// Takes `repeat` samples of each contender, in turn, and up to as many again while the machine
-/// changes its phase or does something else. `step` is called for each figure.
+/// Takes `repeat` samples of each contender, in turn. Takes up to as many again if too few can be
+/// compared, because the machine has changed its phase or others were at work. Calls `step` for
+/// each figure.
 ///
 /// # Errors
-/// If one of ours fails. A peer that fails is left out.
+/// If a sample of Portolan fails. A peer that fails is left out.
 pub(super) fn conduct(
     job: &Job,
     contenders: &[Contender],
@@ -55,7 +56,7 @@ pub(super) fn conduct(
             break;
         }
         for turn in 0..contenders.len() {
-            // Nobody is always first.
+            // The order rotates, so that no contender is always first.
             let which = (turn + round) % contenders.len();
             let record = &mut records[which];
             if record.failed.is_some() {
@@ -93,7 +94,7 @@ pub(super) fn conduct(
     })
 }
 
-/// Of one job that took all samples itself: each of `samples` has all sizes.
+/// The entry for one job that took all samples itself: each of `samples` has all sizes.
 pub(super) fn of_one(transport: &str, samples: Vec<Vec<Sample>>) -> Entry {
     let note = |samples: Vec<Sample>| {
         let samples: Vec<_> = samples.into_iter().map(Ok).collect();
@@ -112,7 +113,7 @@ pub(super) fn of_one(transport: &str, samples: Vec<Vec<Sample>>) -> Entry {
     record.entry(&Choice::ALL)
 }
 
-/// The notes of all who have not failed.
+/// The notes of all contenders that have not failed.
 fn alive(records: &[Record]) -> Vec<Vec<&Taken>> {
     let alive = records.iter().filter(|record| record.failed.is_none());
     alive
@@ -120,7 +121,7 @@ fn alive(records: &[Record]) -> Vec<Vec<&Taken>> {
         .collect()
 }
 
-/// A value for each size, where there is one.
+/// The value for each size, if there is one.
 fn values(samples: &[OfSize]) -> Vec<Option<f64>> {
     let value = |sample: &OfSize| Some(sample.as_ref().ok()?.value);
     samples.iter().map(value).collect()
@@ -138,7 +139,7 @@ impl Record {
 
     fn add(&mut self, mut notes: Taken, outcome: Outcome, remarks: &mut String) {
         if self.taken.is_empty() {
-            // Once is enough: every sample would say the same.
+            // The remarks of the first sample are enough: every sample would repeat them.
             remarks.push_str(&outcome.remarks);
         }
         if !self.peer && self.taken.is_empty() {
@@ -148,7 +149,7 @@ impl Record {
         self.taken.push((outcome.samples, notes));
     }
 
-    /// What is to be said of sizes for which samples have no figure.
+    /// The message about sizes for which samples have no figure.
     fn gaps(&self, plans: &[Plan]) -> String {
         let mut said = String::new();
         for (at, plan) in plans.iter().enumerate() {
@@ -175,7 +176,7 @@ impl Record {
         said
     }
 
-    /// What the samples that count come to.
+    /// The entry that follows from the samples that count.
     fn entry(mut self, choice: &Choice) -> Entry {
         for (_, notes) in &mut self.taken {
             notes.counts = choice.counts(notes);

@@ -1,4 +1,4 @@
-//! A run for people: a table, and what must be known to read it.
+//! The output for people: a table, and what the reader must know to interpret it.
 
 use std::fmt::Write;
 
@@ -7,10 +7,10 @@ use portolan_benches::Pattern;
 use super::args::quoted;
 use super::record::{Entry, Figure, Machine, Run};
 
-/// How many contenders stand side by side.
+/// The number of contenders that fit side by side.
 const ABREAST: usize = 5;
 
-/// Says what went wrong.
+/// Prints what went wrong.
 #[expect(
     clippy::print_stderr,
     reason = "this is where the command talks to its user"
@@ -38,7 +38,7 @@ pub(super) fn of(run: &Run) -> String {
     text
 }
 
-/// The figures of everybody, and how ours stand.
+/// The figures of all contenders, and Portolan's ratios.
 fn figures(text: &mut String, run: &Run) {
     let shown: Vec<&Entry> = run
         .entries
@@ -47,7 +47,8 @@ fn figures(text: &mut String, run: &Run) {
         .collect();
     let (ours, peers): (Vec<&Entry>, Vec<&Entry>) = shown.iter().partition(|entry| !entry.peer);
     let compared = !peers.is_empty() && run.is_comparable();
-    // Few stand side by side; of many, the peers stand below ours, some at a time.
+    // A few contenders fit side by side. If there are more, the peers follow below Portolan's
+    // columns, some at a time.
     if shown.len() <= ABREAST {
         rows(text, run, &shown, compared);
     } else {
@@ -94,7 +95,7 @@ fn rows(text: &mut String, run: &Run, shown: &[&Entry], compared: bool) {
     }
 }
 
-/// The ranks, and that one of them has no partner.
+/// The number of ranks, and a remark if one of them has no partner.
 pub(super) fn crew(run: &Run) -> String {
     let mut text = format!("{} ranks", run.ranks);
     let paired = |pattern: &Pattern| pattern.name() == run.bench && pattern.is_paired();
@@ -104,7 +105,7 @@ pub(super) fn crew(run: &Run) -> String {
     text
 }
 
-/// So many samples, in words.
+/// A number of samples, in words.
 pub(super) fn samples(count: usize) -> String {
     match count {
         1 => "1 sample".to_owned(),
@@ -112,14 +113,14 @@ pub(super) fn samples(count: usize) -> String {
     }
 }
 
-/// How many samples the figures of a run have: so many, or at least so many.
+/// The number of samples behind the figures of a run: exact, or "at least".
 pub(super) fn samples_of(run: &Run) -> String {
     let (fewest, most) = run.samples();
     let more = if fewest < most { " or more" } else { "" };
     format!("{}{more}", samples(fewest))
 }
 
-/// How it was measured, in half a sentence.
+/// How the run was measured, in half a sentence.
 pub(super) fn manner(run: &Run) -> String {
     let mut text = match (&run.map, run.pin.as_deref()) {
         (Some(map), _) => format!(", {map}"),
@@ -166,7 +167,7 @@ fn cell(figure: &Figure) -> String {
     format!("{value} ±{:>2.0}%", figure.summary.spread() * 100.0)
 }
 
-/// Four digits at least, and no more behind the point than have a meaning.
+/// At least four digits, and no decimals without meaning.
 pub(super) fn number(value: f64) -> String {
     match value {
         v if v < 10.0 => format!("{v:.3}"),
@@ -176,7 +177,7 @@ pub(super) fn number(value: f64) -> String {
     }
 }
 
-/// What stands below the table.
+/// The notes below the table.
 fn notes(text: &mut String, run: &Run) {
     for entry in &run.entries {
         if let Some(why) = &entry.failed {
@@ -247,7 +248,7 @@ pub(super) fn state(run: &Run, machine: &Machine) -> String {
     text
 }
 
-/// Between which processors the machine was looked at.
+/// The processors between which the machine was measured.
 pub(super) fn ends(run: &Run, machine: &Machine) -> String {
     match machine.processors {
         None => String::new(),
@@ -264,14 +265,14 @@ pub(super) fn ends(run: &Run, machine: &Machine) -> String {
     }
 }
 
-/// Where copies have no figures.
+/// Replaces the figures for copies where there are none.
 pub(super) const ELSEWHERE: &str =
     "copies were not measured: behind the samples the machine was in another phase than in them";
 
-/// What the machine can do at best, if it was measured.
+/// The machine's limits, if they were measured.
 pub(super) fn limits(machine: &Machine) -> Option<String> {
     if machine.load_store_ns.is_none() {
-        // What ranks of one processor have.
+        // The limit for ranks that share one processor.
         let ns = machine.yield_ns?;
         return Some(format!(
             "the processor from one rank to the other by sched_yield {:.2} µs",

@@ -1,8 +1,8 @@
 //! `portolan bench tune`: which algorithm of each collective operation is the fastest here.
 //!
-//! Every algorithm is forced in turn, by a rule for its operation; the samples of all take turns
-//! like those of peers. What comes out is a table that `PORTOLAN_COLL_TABLE=@FILE` reads, with the
-//! figures as comments.
+//! Every algorithm is forced in turn, by a rule for its operation; the samples of all algorithms
+//! take turns, as those of peers do. The result is a table that `PORTOLAN_COLL_TABLE=@FILE` reads,
+//! with the figures as comments.
 
 use std::fmt::Write as _;
 
@@ -17,7 +17,7 @@ use super::record::Entry;
 use super::suite;
 use crate::run::Bind;
 
-/// Blocks or messages of these sizes, unless others are asked for.
+/// Default sizes of blocks or messages.
 const SIZES: [usize; 8] = [
     8,
     256,
@@ -29,7 +29,7 @@ const SIZES: [usize; 8] = [
     2 << 20,
 ];
 
-/// Radices of trees that are tried, the larger ones where there are more ranks.
+/// Radices of trees that are tried; the larger ones only with more ranks.
 const RADICES: [u32; 3] = [4, 8, 16];
 
 /// Measures everything and returns the table.
@@ -46,12 +46,12 @@ pub(super) fn measure(args: &BenchArgs, ranks: u32) -> Result<String, String> {
     Ok(text)
 }
 
-/// Everything that is measured.
+/// The patterns of all operations that are measured.
 pub(super) fn patterns() -> Vec<Pattern> {
     Name::ALL.into_iter().filter_map(pattern).collect()
 }
 
-/// How an operation is measured; `None` where there is nothing to choose.
+/// The pattern that measures an operation; `None` if the operation has no choice of algorithms.
 fn pattern(operation: Name) -> Option<Pattern> {
     let collective = match operation {
         Name::Barrier => return Some(Pattern::Barrier),
@@ -105,8 +105,8 @@ fn tune(args: &BenchArgs, ranks: u32, operation: Name, pattern: Pattern) -> Resu
     Ok(section(operation, ranks, &conducted.entries))
 }
 
-/// The algorithms of an operation as a rule names them, trees with each radix that is worth a
-/// trial.
+/// The algorithms of an operation as a rule names them; trees once for each radix that is worth
+/// trying.
 fn candidates(operation: Name, ranks: u32) -> impl Iterator<Item = String> {
     let radices = RADICES
         .iter()
@@ -121,7 +121,7 @@ fn candidates(operation: Name, ranks: u32) -> impl Iterator<Item = String> {
     })
 }
 
-/// The rules of one operation, and the figures that they come from.
+/// The rules for one operation, and the figures on which they are based.
 fn section(operation: Name, ranks: u32, entries: &[Entry]) -> String {
     let mut text = String::new();
     let sizes = entries.first().map_or(0, |entry| entry.figures.len());
@@ -156,8 +156,8 @@ fn section(operation: Name, ranks: u32, entries: &[Entry]) -> String {
     text
 }
 
-/// Rules that choose the best of each size: the next larger size that was measured decides between
-/// two, and what is larger than all is like the largest.
+/// Rules that choose the best algorithm for each size. Between two measured sizes the larger one
+/// decides; above the largest, the largest one does.
 fn rules(operation: Name, ranks: u32, best: &[(usize, String)]) -> Vec<Rule> {
     let mut rules: Vec<Rule> = Vec::new();
     for (index, (bytes, candidate)) in best.iter().enumerate() {
@@ -221,7 +221,7 @@ mod tests {
         for operation in Name::ALL {
             let chosen = algorithms::names(operation).len() > 1;
             assert!(pattern(operation).is_some() || !chosen, "{operation}");
-            // And with every algorithm that there is.
+            // The same with every algorithm that exists.
             let tried: Vec<_> = candidates(operation, 17).collect();
             for name in algorithms::names(operation) {
                 let radix = if algorithms::has_radix(name) {

@@ -1,21 +1,22 @@
-//! The transports that there are, which are compiled in, and which work here.
+//! All transports: which are compiled in, and which work here.
 
-/// What is known of one transport.
+/// The state of one transport.
 #[derive(Debug, serde::Serialize)]
 pub(super) struct Backend {
     /// Its name, as `PORTOLAN_TRANSPORT` takes it.
     pub(super) name: &'static str,
-    /// What it is.
+    /// A description.
     pub(super) what: &'static str,
-    /// Whether this command has it.
+    /// Whether this command was built with it.
     pub(super) compiled_in: bool,
     /// Why it cannot be used here; `None` if it was tried and works.
     pub(super) obstacle: Option<String>,
-    /// What it has found to work over, and why each cannot be used.
+    /// What it has found to work over, such as providers, each with the reason if it cannot be
+    /// used.
     pub(super) found: Vec<(String, Option<String>)>,
 }
 
-/// Every transport of the project with what it is, in order of preference.
+/// Every transport of the project with its description, in order of preference.
 const KNOWN: &[(&str, &str)] = &[
     ("shm", "shared memory inside a node"),
     ("ofi", "libfabric: networks of many kinds"),

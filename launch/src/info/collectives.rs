@@ -33,7 +33,7 @@ pub(super) fn page(settings: &Settings) -> Result<String, String> {
     Ok(text)
 }
 
-/// Which operations the table is not asked for, because they do without messages.
+/// The operations for which the table does not apply, because they use no messages.
 fn memory(options: &Options) -> &'static str {
     if !options.direct {
         "Memory that ranks share is not used (PORTOLAN_COLL_DIRECT=off).\n"
@@ -46,7 +46,7 @@ fn memory(options: &Options) -> &'static str {
     }
 }
 
-/// What becomes of the table in the reproducible mode.
+/// How the table applies in the reproducible mode.
 const REPRODUCIBLE: &str = "\
 Reductions give the same bits every time (PORTOLAN_REPRODUCIBLE=on): all are messages. Products of\n\
 floating-point numbers and operators of the program have one algorithm each whatever the rules say:\n\

@@ -1,4 +1,4 @@
-//! Limits of the machine and of this process that decide what works.
+//! Limits of the machine and of this process on which features depend.
 
 use std::fs;
 use std::path::Path;
@@ -7,14 +7,14 @@ use portolan_core::config::{Bytes, SettingValue};
 
 use crate::os;
 
-/// One limit, with what it means for a job.
+/// One limit, with its effect on a job.
 #[derive(Debug, serde::Serialize)]
 pub(super) struct Limit {
     /// Its name.
     pub(super) name: &'static str,
-    /// Its value, for people.
+    /// Its value in readable form.
     pub(super) value: String,
-    /// What it decides.
+    /// What depends on it.
     pub(super) meaning: &'static str,
 }
 
@@ -59,7 +59,7 @@ fn cores() -> String {
     match os::allowed_cpus() {
         Ok(cpus) => {
             let all = std::thread::available_parallelism().map_or(0, usize::from);
-            // The standard library counts the control group's quota in.
+            // The standard library takes the control group's quota into account.
             let quota = if all < cpus.len() {
                 format!(", quota for {all}")
             } else {
@@ -71,13 +71,13 @@ fn cores() -> String {
     }
 }
 
-/// The tightest limit of the control groups that this process is in and of those above them. `root`
-/// is `/` but in tests.
+/// The tightest limit of this process's control groups and of their ancestors. `root` is `/` except
+/// in tests.
 fn cgroup_memory(root: &Path) -> String {
     let memberships = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let limits = memberships.lines().filter_map(|line| {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
-        // Version 2 has one tree for everything, version 1 one for memory.
+        // Version 2 has one hierarchy for everything, version 1 a separate one for memory.
         let (tree, file) = match controllers {
             "" => ("sys/fs/cgroup", "memory.max"),
             some if some.split(',').any(|one| one == "memory") => {
@@ -85,13 +85,13 @@ fn cgroup_memory(root: &Path) -> String {
             }
             _ => return None,
         };
-        // A container may see less of the tree than the path leads through: then the limit is that
-        // of its top.
+        // A container may see only the top of the hierarchy that the path describes. Then the limit
+        // is that of the visible top.
         let groups = Path::new(path.trim_start_matches('/')).ancestors();
         let limits = groups.filter_map(|group| read_number(root.join(tree).join(group).join(file)));
         limits.min()
     });
-    // Where there is none, version 1 gives the largest number of whole pages.
+    // Without a limit, version 1 reports the largest number of whole pages.
     let limit = limits.min().filter(|&bytes| bytes < 1 << 62);
     unlimited_or_size(limit)
 }
@@ -132,7 +132,7 @@ fn count(limit: Option<u64>) -> String {
     limit.map_or_else(|| "without limit".to_owned(), |n| n.to_string())
 }
 
-/// To three digits: limits are rarely round.
+/// A size with three digits: limits are rarely round.
 fn size(bytes: u64) -> String {
     let exact = Bytes(usize::try_from(bytes).unwrap_or(usize::MAX)).show();
     if exact.len() <= 6 {

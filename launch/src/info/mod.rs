@@ -1,4 +1,4 @@
-//! `portolan info`: what this command is, what works here, and what the settings are.
+//! `portolan info`: the version of this command, the transports that work here, and the settings.
 
 mod backends;
 mod collectives;

@@ -1,4 +1,4 @@
-//! The page of `portolan info`, for people and for programs.
+//! The output of `portolan info`, for people and for programs.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, Write as _};
@@ -47,7 +47,7 @@ impl Page<'_> {
         format!("{object:#}\n")
     }
 
-    /// As a page.
+    /// As text.
     pub(super) fn text(&self) -> String {
         let mut page = String::new();
         // Writing to a String cannot fail.
@@ -113,19 +113,20 @@ impl Page<'_> {
     }
 }
 
-/// What is wrong with the settings, behind a page that shows what they would be without that.
+/// The errors in the settings. They follow a page that shows the settings without the faulty
+/// values.
 pub(super) fn errors(errors: &[SettingError]) -> String {
     let lines = errors.iter().map(|error| format!("\nerror: {error}\n"));
     lines.collect()
 }
 
-/// Says on the standard error what keeps the page from being shown.
+/// Prints to the standard error why the page cannot be shown.
 #[expect(clippy::print_stderr, reason = "a command speaks to people")]
 pub(super) fn complain(why: &str) {
     eprintln!("portolan info: {why}");
 }
 
-/// Prints a page; that nobody reads it to its end is no failure.
+/// Prints a page. A reader that closes the output early is no failure.
 pub(super) fn print(text: &str) -> ExitCode {
     match io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::FAILURE,

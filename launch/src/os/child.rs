@@ -1,4 +1,4 @@
-//! What a rank's process does between `fork` and `exec`.
+//! The steps of a rank's process between `fork` and `exec`.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -38,19 +38,19 @@ impl ChildSetup {
     }
 }
 
-/// Makes the kernel end the process that `command` starts when the thread that starts it ends: a
-/// process that is not waited for must not outlive this one, whatever way it goes.
+/// Makes the kernel kill the process that `command` starts when the calling thread ends. A process
+/// for which nothing waits must not outlive this one, however this one ends.
 pub(crate) fn end_with_this_process(command: &mut Command) {
     let parent = std::process::id();
     // SAFETY: the closure runs between fork and exec, makes system calls and reads one number.
     unsafe { command.pre_exec(move || die_with(parent)) };
 }
 
-/// The kernel kills this process when the launcher's (one) thread ends.
+/// Makes the kernel kill this process when the launcher's only thread ends.
 fn die_with(launcher: u32) -> io::Result<()> {
     // SAFETY: this option takes one number and touches no memory.
     super::check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })?;
-    // It may have ended before the call above: then nobody would be told.
+    // The launcher may have ended before the call above; then the kernel would send no signal.
     if std::os::unix::process::parent_id() != launcher {
         // SAFETY: ends the process at once, without running anything of this copy.
         unsafe { libc::_exit(1) };

@@ -1,6 +1,7 @@
 //! The clock that all processes of a machine share.
 
-/// Nanoseconds since some moment before this machine's processes: the same for all of them.
+/// Nanoseconds since a moment before any process of this machine started. All processes agree on
+/// it.
 pub(crate) fn monotonic_nanoseconds() -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,

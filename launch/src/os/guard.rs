@@ -1,4 +1,4 @@
-//! A process that outlives the launcher by a moment, to end what it leaves behind.
+//! A process that outlives the launcher briefly, to end what the launcher leaves behind.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -7,30 +7,30 @@ use std::panic::catch_unwind;
 
 use super::{check, has_gone, retry, was_given};
 
-/// How often the guard looks whether the ranks have gone, once a millisecond. The end is for a
-/// kernel that does not let a process go, and for ranks that have left the group.
+/// How often the guard checks, once a millisecond, whether the ranks have gone. The limit is for a
+/// kernel that cannot end a process, and for ranks that have left the group.
 const LOOKS: u32 = 2000;
 
 /// Leads the process group of the ranks, and kills that group when the launcher is gone.
 ///
-/// The kernel kills a rank when the launcher dies (`PR_SET_PDEATHSIG`), but not what the rank has
-/// started in turn. The guard does: it waits for the end of a pipe whose other end only the
-/// launcher holds, then kills its own group. As the group's leader it also keeps the group's
-/// number from being used again, however many ranks have come and gone.
+/// When the launcher dies, the kernel kills the ranks (`PR_SET_PDEATHSIG`), but not their children.
+/// The guard does that: it waits for the end of a pipe whose other end only the launcher holds,
+/// then kills its own group. As the group's leader it also keeps the group's number from being
+/// reused, however many ranks have come and gone.
 ///
-/// Through the same pipe it hears of each rank, so that it can remove what they leave in files,
-/// which no launcher does any more that was killed.
+/// Through the same pipe the launcher tells the guard the pid of each rank. So the guard can remove
+/// the files that ranks leave behind, if the launcher was killed and cannot do it.
 pub(crate) struct Guard {
     pid: i32,
     alive: Option<File>,
 }
 
-/// What the guard does with the ranks' pids when they have gone.
+/// Called with the ranks' pids after they have gone.
 pub(crate) type CleanUp = fn(&[i32]);
 
 impl Guard {
-    /// Starts the guard. `mark` (`NAME=VALUE`) is in the environment of what ranks start. Only a
-    /// process with a single thread may do this.
+    /// Starts the guard. `mark` (`NAME=VALUE`) is in the environment of everything that ranks
+    /// start. The calling process must have a single thread.
     pub(crate) fn start(clean_up: CleanUp, mark: &str) -> io::Result<Self> {
         let mut ends: [RawFd; 2] = [0; 2];
         // SAFETY: `ends` has room for two descriptors.
@@ -41,12 +41,12 @@ impl Guard {
         // allocator's too; the child never returns from `watch`.
         match check(unsafe { libc::fork() })? {
             0 => {
-                // Whatever happens to the others below: this one would keep the pipe from ending.
+                // If the guard itself held the write end, the pipe would never end.
                 drop(write);
                 watch(read.as_raw_fd(), clean_up, mark)
             }
             pid => {
-                // Both sides set the group, so that it is there whoever runs first.
+                // Both sides set the group, so that it exists whichever runs first.
                 // SAFETY: setpgid touches no memory.
                 unsafe { libc::setpgid(pid, pid) };
                 Ok(Self {
@@ -62,14 +62,14 @@ impl Guard {
         self.pid
     }
 
-    /// Tells it of a process that a rank's script has started.
+    /// Tells the guard the pid of a process that a rank's script has started.
     pub(crate) fn tell_of_inner(&self, pid: i32) {
         self.tell(-pid);
     }
 
-    /// Tells it of a rank that has been started.
+    /// Tells the guard the pid of a rank that has been started.
     pub(crate) fn tell(&self, pid: i32) {
-        // A guard that somebody has killed hears nothing; the job runs all the same.
+        // If the guard has been killed, the write fails; the job runs all the same.
         let _ = self
             .alive
             .as_ref()
@@ -79,12 +79,13 @@ impl Guard {
     /// Ends every process that is still in the group, and waits until the guard itself has gone.
     pub(crate) fn finish(mut self) {
         self.alive = None;
-        // SAFETY: no status is asked for. Whoever reaped the guard before has ended it: fine too.
+        // SAFETY: no status is requested. An error means that the guard has been reaped already,
+        // which is fine too.
         let _ = retry(|| unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), 0) });
     }
 }
 
-/// The guard's life, between fork and end.
+/// The guard's whole run, from fork to exit.
 fn watch(pipe: RawFd, clean_up: CleanUp, mark: &str) -> ! {
     // SAFETY: system calls only, on numbers and on memory of this frame. Blocking every signal
     // leaves SIGKILL, which cannot be blocked, and which is how the guard ends.
@@ -96,7 +97,7 @@ fn watch(pipe: RawFd, clean_up: CleanUp, mark: &str) -> ! {
         libc::prctl(libc::PR_SET_NAME, c"portolan-guard".as_ptr());
     }
     close_all_but(pipe);
-    // A panic must not unwind into the launcher's frames, of which this is a copy.
+    // A panic must not unwind into the launcher's frames, of which this process has a copy.
     let _ = catch_unwind(|| {
         let told = told_until_the_end(pipe);
         end(&told, mark);
@@ -110,7 +111,8 @@ fn watch(pipe: RawFd, clean_up: CleanUp, mark: &str) -> ! {
     }
 }
 
-/// Held open here, the other descriptors would keep pipes and sockets from ending.
+/// Closes all descriptors except `pipe`. The guard's copies would keep the launcher's pipes and
+/// sockets from ending.
 fn close_all_but(pipe: RawFd) {
     // The pipe's number is positive, so the conversion keeps it.
     let number = pipe as libc::c_uint;
@@ -123,7 +125,7 @@ fn close_all_but(pipe: RawFd) {
     if ranges.into_iter().all(|range| close(range) == 0) {
         return;
     }
-    // Linux has that call from 5.9 on, and some containers do not let it through.
+    // `close_range` exists since Linux 5.9, and some containers forbid it.
     let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
     let names = open.flatten().map(|entry| entry.file_name());
     let open: Vec<RawFd> = names
@@ -136,13 +138,14 @@ fn close_all_but(pipe: RawFd) {
     }
 }
 
-/// The pids that the launcher tells, until it is gone or closes the pipe; those of inner processes
-/// are negative.
+/// Collects the pids that the launcher sends, until the launcher has gone or closes the pipe. Pids
+/// of processes that a rank's script has started are negative.
 fn told_until_the_end(pipe: RawFd) -> Vec<i32> {
     let mut told = Vec::new();
     loop {
         let mut pid = 0_i32.to_ne_bytes();
-        // SAFETY: `pid` has room for its length. Pids are written as a whole, so they are read so.
+        // SAFETY: `pid` has room for its length. The launcher writes each pid in one piece, so it
+        // is read in one piece.
         let read = retry(|| unsafe {
             // At most 4, so the conversion keeps it.
             libc::read(pipe, pid.as_mut_ptr().cast(), pid.len()) as libc::c_int
@@ -154,17 +157,17 @@ fn told_until_the_end(pipe: RawFd) -> Vec<i32> {
     }
 }
 
-/// Kills those of this group and those of the job that have left it, and waits until they and all
-/// ranks have gone.
+/// Kills the job's processes, in this group and outside of it, and waits until they and all ranks
+/// have gone.
 fn end(told: &[i32], mark: &str) {
     let mut awaited = Vec::new();
     for &told in told {
         let pid = told.abs();
         // SAFETY: none of these touches memory of this process.
         let in_group = unsafe { libc::getpgid(pid) == libc::getpgrp() };
-        // A pid that somebody else has by now is in another group, and was not given the mark.
-        // Ranks end with the launcher (`PR_SET_PDEATHSIG`) wherever they are, but not what their
-        // scripts have started.
+        // A pid that has been reused since belongs to another group, and that process does not have
+        // the mark. Ranks die with the launcher in any group (`PR_SET_PDEATHSIG`), but the
+        // processes that their scripts have started do not.
         let ours = in_group || was_given(pid, mark);
         if ours {
             // SAFETY: as above.

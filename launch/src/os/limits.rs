@@ -1,4 +1,4 @@
-//! What the system lets a process have.
+//! The resources that the system grants a process.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -10,7 +10,7 @@ use super::check;
 pub(crate) struct CpuSet(libc::cpu_set_t);
 
 impl CpuSet {
-    /// The set of just these processors; numbers that no set can hold are left out.
+    /// The set of exactly these processors. Numbers beyond the capacity of a set are left out.
     pub(crate) fn of(cpus: impl IntoIterator<Item = usize>) -> Self {
         // SAFETY: a cpu_set_t is an array of numbers, for which zero is valid: the empty set.
         let mut set: libc::cpu_set_t = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -45,12 +45,12 @@ pub(crate) fn allowed_cpus() -> io::Result<Vec<usize>> {
     Ok((0..CpuSet::room()).filter(has).collect())
 }
 
-/// Memory that this process may lock, in bytes; `None` is without limit.
+/// The memory in bytes that this process may lock; `None` means no limit.
 pub(crate) fn limit_memlock() -> Option<u64> {
     soft_limit(libc::RLIMIT_MEMLOCK)
 }
 
-/// Descriptors that this process may have open; `None` is without limit.
+/// The number of descriptors that this process may have open; `None` means no limit.
 pub(crate) fn limit_open_files() -> Option<u64> {
     soft_limit(libc::RLIMIT_NOFILE)
 }

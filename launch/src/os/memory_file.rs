@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-/// An empty file that can be sealed; it goes when its last descriptor and mapping go.
+/// Creates an empty file that can be sealed. It disappears with its last descriptor and mapping.
 ///
 /// `name` is only for people who look into `/proc`.
 pub(crate) fn memory_file(name: &std::ffi::CStr) -> io::Result<OwnedFd> {

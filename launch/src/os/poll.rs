@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::check;
 
-/// What to wait for on a descriptor.
+/// The event to wait for on a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Interest {
     /// Something to read, or the other end has closed.
@@ -15,9 +15,10 @@ pub(crate) enum Interest {
     Write,
 }
 
-/// Waits until a descriptor is ready or the time is over, and returns the labels of those ready.
+/// Waits until a descriptor is ready or the time is over, and returns the labels of the ready
+/// descriptors.
 ///
-/// A signal that is not blocked ends the wait early with no labels.
+/// A signal that is not blocked ends the wait early, with no labels.
 pub(crate) fn poll<L: Copy>(
     watched: &[(BorrowedFd<'_>, Interest, L)],
     timeout: Option<Duration>,

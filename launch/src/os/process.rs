@@ -1,4 +1,4 @@
-//! Processes: how they ended, how to end them, whose they are.
+//! Processes: how they ended, how to end them, which job they belong to.
 
 use std::{fs, io};
 
@@ -9,7 +9,7 @@ use super::{check, retry};
 pub(crate) enum Status {
     /// By itself, with this code.
     Code(i32),
-    /// By this signal, with a core file or without.
+    /// By this signal.
     Signal {
         /// Its number.
         signal: i32,
@@ -18,12 +18,12 @@ pub(crate) enum Status {
     },
 }
 
-/// The next child that has ended, if there is one; it is gone after this.
+/// Reaps the next child that has ended, if there is one.
 pub(crate) fn reap() -> Option<(i32, Status)> {
     let mut raw = 0;
     // SAFETY: `raw` is a valid place for the status.
     let pid = retry(|| unsafe { libc::waitpid(-1, &raw mut raw, libc::WNOHANG) });
-    // 0: children there are, but none has ended; −1 (ECHILD): there are none.
+    // 0: there are children, but none has ended. −1 (ECHILD): there are no children.
     let pid = pid.ok().filter(|&pid| pid > 0)?;
     let status = if libc::WIFSIGNALED(raw) {
         Status::Signal {
@@ -36,31 +36,31 @@ pub(crate) fn reap() -> Option<(i32, Status)> {
     Some((pid, status))
 }
 
-/// Sends a signal to a child that has not been reaped. That it has ended meanwhile is no error.
+/// Sends a signal to a child that has not been reaped. It is no error if the child has ended.
 pub(crate) fn kill(pid: i32, signal: i32) {
     debug_assert!(pid > 1);
     // SAFETY: kill touches no memory of this process.
     unsafe { libc::kill(pid, signal) };
 }
 
-/// Waits until a child has ended, and leaves it to be reaped.
+/// Waits until a child has ended, without reaping it.
 pub(crate) fn await_end(pid: i32) {
     await_change(pid, libc::WEXITED);
 }
 
-/// Stops a child, and waits until it has stopped, or ended.
+/// Stops a child, and waits until it has stopped or ended.
 pub(crate) fn stop(pid: i32) {
     kill(pid, libc::SIGSTOP);
     await_change(pid, libc::WSTOPPED | libc::WEXITED);
 }
 
-/// Waits for one of these changes of a child, and leaves what it tells to whoever reaps it.
+/// Waits for one of these state changes of a child, without reaping it.
 fn await_change(pid: i32, changes: libc::c_int) {
     debug_assert!(pid > 1);
     // SAFETY: a siginfo_t is numbers and pointers, for which zero is valid.
     let mut told: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `told` is a valid place for what is told. That there is no such child is as good as
-    // its end.
+    // SAFETY: `told` is a valid place for the result. An error means that there is no such child,
+    // which is as good as its end.
     let _ = retry(|| unsafe {
         libc::waitid(
             libc::P_PID,
@@ -71,8 +71,8 @@ fn await_change(pid: i32, changes: libc::c_int) {
     });
 }
 
-/// Ends a child and waits until it has gone. One that has become another user's cannot be ended,
-/// and is not waited for.
+/// Kills a child and waits until it has gone. A child that now runs as another user cannot be
+/// killed, and is not waited for.
 pub(crate) fn kill_and_wait(pid: i32) {
     debug_assert!(pid > 1);
     // SAFETY: as in `kill`.
@@ -83,45 +83,45 @@ pub(crate) fn kill_and_wait(pid: i32) {
     let _ = retry(|| unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) });
 }
 
-/// Sends a signal to a process group. That it is empty is no error.
+/// Sends a signal to a process group. It is no error if the group is empty.
 pub(crate) fn kill_group(group: i32, signal: i32) {
     debug_assert!(group > 1);
     // SAFETY: as in `kill`.
     unsafe { libc::kill(-group, signal) };
 }
 
-/// The process group of a process, if it is there.
+/// The process group of a process, if the process exists.
 pub(crate) fn group_of(pid: i32) -> Option<i32> {
     // SAFETY: getpgid touches no memory of this process.
     check(unsafe { libc::getpgid(pid) }).ok()
 }
 
-/// Processes whose parent dies become children of this one, so that it can end them.
+/// Makes this process the new parent of descendants whose parent dies, so that it can end them.
 pub(crate) fn adopt_orphans() -> io::Result<()> {
     // SAFETY: this option takes one number and touches no memory.
     check(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }).map(drop)
 }
 
-/// The children of this process as they are now, zombies included.
+/// The present children of this process, zombies included.
 ///
-/// Empty where the kernel does not tell.
+/// Empty if the kernel does not tell.
 pub(crate) fn adopted_children() -> Vec<i32> {
     let me = std::process::id();
     children_of(&format!("/proc/{me}/task/{me}"))
 }
 
-/// Whether a process has begun with that in its environment (`NAME=VALUE`). Nothing is known of one
-/// that may not be looked at, as another user's.
+/// Whether the process was started with `variable` (`NAME=VALUE`) in its environment. `false` if
+/// that cannot be read, for example because the process belongs to another user.
 pub(crate) fn was_given(pid: i32, variable: &str) -> bool {
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     let mut variables = environment.split(|&byte| byte == 0);
     variables.any(|one| one == variable.as_bytes())
 }
 
-/// No more descendants than about so many are looked for: no script of a rank has as many.
+/// The search for descendants ends at about this many. No script of a rank has as many.
 const MANY: usize = 256;
 
-/// The processes that have come of one, as they are now. Empty where the kernel does not tell.
+/// The present descendants of a process. Empty if the kernel does not tell.
 pub(crate) fn descendants(pid: i32) -> Vec<i32> {
     let (mut all, mut next) = (vec![pid], 0);
     while next < all.len() && all.len() < MANY {
@@ -134,7 +134,7 @@ pub(crate) fn descendants(pid: i32) -> Vec<i32> {
     all.split_off(1)
 }
 
-/// The children that a thread has started or taken in.
+/// The children of a thread, adopted ones included.
 fn children_of(thread: &str) -> Vec<i32> {
     let list = fs::read_to_string(format!("{thread}/children")).unwrap_or_default();
     list.split_whitespace()
@@ -152,33 +152,33 @@ pub(crate) fn catches(pid: i32, signal: i32) -> bool {
     mask >> (signal - 1) & 1 == 1
 }
 
-/// Whether a process has begun to end, which others may see of it before it can be reaped.
+/// Whether a process has begun to exit. Other processes may notice that before it can be reaped.
 pub(crate) fn is_exiting(pid: i32) -> bool {
-    /// `PF_EXITING` of the kernel.
+    /// The kernel's flag `PF_EXITING`.
     const EXITING: u64 = 4;
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name, in parentheses, may hold anything; the flags are the ninth field.
+    // The name, in parentheses, may contain anything; the flags are the ninth field.
     let after_name = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
     let flags = after_name.split(' ').nth(6);
     let flags = flags.and_then(|flags| flags.parse::<u64>().ok());
     flags.is_some_and(|flags| flags & EXITING != 0)
 }
 
-/// Whether there is no process with this pid, or one that only waits to be reaped.
+/// Whether there is no process with this pid, or only a zombie.
 pub(crate) fn has_gone(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // Without such a file there is no process; the state comes behind the name.
+    // If the file does not exist, there is no such process. The state follows the name.
     let state = stat.rsplit_once(") ").map_or("X", |(_, rest)| rest);
     state.starts_with(['Z', 'X'])
 }
 
-/// Whether this process may do anything.
+/// Whether this process runs as root.
 pub(crate) fn is_root() -> bool {
     // SAFETY: geteuid touches no memory of this process.
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Stops this process until somebody continues it, as the shell's Ctrl-Z does.
+/// Stops this process until another process continues it, as the shell's Ctrl-Z does.
 pub(crate) fn stop_self() {
     // SAFETY: raise touches no memory; SIGSTOP needs no handler.
     unsafe { libc::raise(libc::SIGSTOP) };
@@ -188,7 +188,7 @@ pub(crate) fn stop_self() {
 mod tests {
     use super::*;
 
-    /// As what `sudo` starts in a script of a rank.
+    /// A process under another user, as `sudo` in a rank's script would start it.
     #[test]
     #[expect(clippy::print_stderr, reason = "a skip says why")]
     fn who_cannot_be_ended_is_not_waited_for() {
@@ -203,7 +203,7 @@ mod tests {
         let pid = i32::try_from(child.id()).unwrap();
         let (send, returned) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            // The system call makes this thread alone somebody else, who has no rights.
+            // The raw system call changes only this thread's user, to one without rights.
             // SAFETY: it takes numbers, and touches no memory.
             let other = unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) };
             if other == 0 {

@@ -1,4 +1,4 @@
-//! Signals as something to read, instead of something that interrupts.
+//! Reads signals from a descriptor instead of being interrupted by them.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -7,14 +7,15 @@ use std::ptr;
 
 use super::{check, retry};
 
-/// What the launcher reads rather than dies of.
+/// Signals that the launcher reads instead of being stopped or interrupted by them.
 ///
-/// `SIGTTIN` and `SIGTTOU` are blocked so that using the terminal from the background is an error
-/// instead of a stop.
+/// `SIGTTIN` and `SIGTTOU` are blocked so that the use of the terminal from the background is an
+/// error and does not stop the launcher.
 const WATCHED: &[libc::c_int] = &[libc::SIGCHLD, libc::SIGCONT, libc::SIGTTIN, libc::SIGTTOU];
 
-/// The same, unless whoever started the launcher wants it to ignore them: `nohup`, or a shell that
-/// starts it in the background. (A blocked signal is kept to be read even if it is ignored.)
+/// Signals that the launcher reads as well, unless its parent has made it ignore them, as `nohup`
+/// does, or a shell that starts it in the background. (A blocked signal would be delivered for
+/// reading even if it is ignored.)
 const ASKED_FOR: &[libc::c_int] = &[
     libc::SIGHUP,
     libc::SIGINT,
@@ -31,12 +32,12 @@ pub(crate) struct Signals {
     before: SignalMask,
 }
 
-/// Which signals are blocked.
+/// A set of blocked signals.
 #[derive(Clone, Copy)]
 pub(crate) struct SignalMask(libc::sigset_t);
 
 impl SignalMask {
-    /// Makes it the calling thread's. Usable between fork and exec.
+    /// Makes this the mask of the calling thread. Usable between fork and exec.
     pub(super) fn apply(&self) -> io::Result<()> {
         // SAFETY: the set is initialised and outlives the call; the old mask is not asked for.
         check(unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) })
@@ -45,8 +46,8 @@ impl SignalMask {
 }
 
 impl Signals {
-    /// Blocks the signals that are read here, until this is dropped; also in children, unless they
-    /// [apply](SignalMask::apply) the mask from [before](Self::before).
+    /// Blocks the signals that are read here until this is dropped. Children inherit the blocking
+    /// unless they [apply](SignalMask::apply) the mask from [before](Self::before).
     pub(crate) fn watch() -> io::Result<Self> {
         let mut set = MaybeUninit::uninit();
         // SAFETY: sigemptyset initialises the set that it is given.
@@ -74,12 +75,12 @@ impl Signals {
         self.fd.as_fd()
     }
 
-    /// The mask that the launcher was started with, and that its children should have.
+    /// The mask with which the launcher was started, and which its children should have.
     pub(crate) fn before(&self) -> SignalMask {
         self.before
     }
 
-    /// The next signal, if one has come.
+    /// The next signal, if one has arrived.
     pub(crate) fn next(&self) -> io::Result<Option<i32>> {
         let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();
         let size = size_of::<libc::signalfd_siginfo>();
@@ -101,8 +102,8 @@ impl Signals {
     }
 }
 
-/// Makes the ends of children known to this process. The kernel says nothing of them to a process
-/// that ignores `SIGCHLD`, as some parents leave it to theirs.
+/// Makes the ends of children known to this process. If a parent has left `SIGCHLD` ignored, the
+/// kernel reports no child's end to this process.
 pub(crate) fn hear_of_children() {
     // SAFETY: no handler is set.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
@@ -110,21 +111,21 @@ pub(crate) fn hear_of_children() {
 
 fn is_ignored(signal: libc::c_int) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::uninit();
-    // SAFETY: nothing is changed; there is room for what is.
+    // SAFETY: nothing is changed; there is room for the present action.
     let told = check(unsafe { libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) });
-    // SAFETY: the call has succeeded, so it has written that.
+    // SAFETY: the call has succeeded, so it has written the action.
     told.is_ok() && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
 }
 
 impl Drop for Signals {
-    /// Signals act again as they did before: those that nobody has read included.
+    /// Restores the mask from before. Signals that have not been read are delivered then.
     fn drop(&mut self) {
-        // Fails for no mask that has been one.
+        // Cannot fail: the mask was in use before.
         let _ = self.before.apply();
     }
 }
 
-/// `SIGKILL` for 9; the number where there is no name.
+/// `SIGKILL` for 9; the number if the signal has no name.
 pub(crate) fn signal_name(signal: i32) -> String {
     let name = match signal {
         libc::SIGABRT => "SIGABRT",

@@ -1,4 +1,4 @@
-//! Terminals: who may read one, and how to write to one without waiting.
+//! Terminals: which process may read one, and how to write to one without blocking.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -6,39 +6,39 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
 use super::check;
 
-/// The major numbers of the devices that are the ends of pseudoterminals which programs have.
+/// The major device numbers of the program's end (slave side) of a pseudoterminal.
 const PSEUDOTERMINALS: std::ops::RangeInclusive<libc::c_uint> = 136..=143;
 
-/// Whether this process is controlled by that terminal. It is no longer when that has hung up.
+/// Whether that is this process's controlling terminal. It no longer is after a hang-up.
 pub(crate) fn is_controlled_by(terminal: BorrowedFd<'_>) -> bool {
     foreground_of(terminal).is_some()
 }
 
-/// Whether this process may read from that terminal now. Of one that does not control it, it may
-/// always: one that has hung up says that this is the end.
+/// Whether this process may read from that terminal now. It always may if the terminal does not
+/// control it: then a terminal that has hung up returns the end of input.
 pub(crate) fn is_in_foreground(terminal: BorrowedFd<'_>) -> bool {
     // SAFETY: getpgrp touches no memory of this process.
     let own = unsafe { libc::getpgrp() };
     foreground_of(terminal).is_none_or(|group| group == own)
 }
 
-/// The process group that may read from it, of those that it controls; `None` if this process is
-/// none of these.
+/// The terminal's foreground process group, which may read from it; `None` if this is not this
+/// process's controlling terminal.
 fn foreground_of(terminal: BorrowedFd<'_>) -> Option<i32> {
-    // Without control the error is ENOTTY, after a hang-up EIO.
+    // The error is ENOTTY without control of the terminal, and EIO after a hang-up.
     // SAFETY: tcgetpgrp touches no memory of this process.
     check(unsafe { libc::tcgetpgrp(terminal.as_raw_fd()) }).ok()
 }
 
-/// The terminal behind a descriptor, opened once more for writing that takes what there is room for
-/// and never waits. (To ask for that on the descriptor itself would ask for it in the shell's name,
-/// too, which has the same.)
+/// Opens the terminal behind a descriptor once more, for writes that take as much as there is room
+/// for and never block. (`O_NONBLOCK` on the descriptor itself would affect the shell as well,
+/// which shares the open file description.)
 ///
-/// `None` for anything else than the end of a pseudoterminal that programs have, and where it may
-/// not be opened: behind `su` it is another user's.
+/// `None` for anything but the program's end of a pseudoterminal, and if the terminal may not be
+/// opened: behind `su` it belongs to another user.
 pub(crate) fn opened_without_waiting(descriptor: BorrowedFd<'_>) -> Option<File> {
     let same = File::from(descriptor.try_clone_to_owned().ok()?);
-    // The other end, opened once more, would be a new terminal.
+    // Opening the master side (`/dev/ptmx`) again would create a new terminal.
     if !PSEUDOTERMINALS.contains(&libc::major(same.metadata().ok()?.rdev())) {
         return None;
     }
@@ -51,7 +51,8 @@ pub(crate) fn opened_without_waiting(descriptor: BorrowedFd<'_>) -> Option<File>
         .ok()
 }
 
-/// Both ends of a pseudoterminal: the one for keyboard and screen, the one for programs. For tests.
+/// Both ends of a pseudoterminal: the end for keyboard and screen, and the program's end. For
+/// tests.
 #[cfg(test)]
 pub(crate) fn pseudoterminal() -> [std::os::fd::OwnedFd; 2] {
     use std::os::fd::{FromRawFd, OwnedFd};
@@ -76,7 +77,7 @@ mod tests {
         let [screen, terminal] = pseudoterminal();
         assert!(is_in_foreground(terminal.as_fd()));
         assert!(!is_controlled_by(terminal.as_fd()));
-        // It has hung up: nobody is at its other end any more.
+        // A hang-up: the other end is closed.
         drop(screen);
         assert!(is_in_foreground(terminal.as_fd()));
     }

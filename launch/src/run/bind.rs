@@ -9,9 +9,10 @@ use crate::os::{CpuSet, allowed_cpus};
 /// What `--bind` says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Bind {
-    /// Wherever the system puts them.
+    /// Wherever the system puts the ranks.
     None,
-    /// Each rank on one core with all its hardware threads; more ranks than cores take turns.
+    /// Each rank on one core with all its hardware threads. If there are more ranks than cores, the
+    /// cores are reused in turn.
     Core,
     /// Rank *i* on the *i*-th processor of the list.
     List(Vec<usize>),
@@ -32,7 +33,7 @@ impl FromStr for Bind {
 }
 
 impl fmt::Display for Bind {
-    /// As it is parsed.
+    /// The same text that is parsed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::None => f.write_str("none"),
@@ -61,7 +62,7 @@ fn parse_list(text: &str) -> Option<Vec<usize>> {
 }
 
 impl Bind {
-    /// The processors of each rank, or the reason why it cannot be done.
+    /// The processors of each rank, or the reason why this binding is impossible.
     pub(super) fn plan(&self, ranks: u32) -> Result<Vec<Option<CpuSet>>, String> {
         let ranks = ranks as usize;
         match self {
@@ -95,7 +96,7 @@ impl Bind {
     }
 }
 
-/// The allowed processors, those of one core together, in the order of their first.
+/// The allowed processors, grouped by core, in the order of each core's first processor.
 pub(crate) fn cores() -> io::Result<Vec<Vec<usize>>> {
     let mut cores: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for cpu in allowed_cpus()? {
@@ -103,7 +104,7 @@ pub(crate) fn cores() -> io::Result<Vec<Vec<usize>>> {
         let siblings = fs::read_to_string(path)
             .ok()
             .and_then(|text| parse_list(text.trim()));
-        // Where the kernel does not tell, every processor is a core.
+        // If the kernel does not tell the siblings, every processor counts as a core.
         let first = siblings
             .and_then(|list| list.into_iter().min())
             .unwrap_or(cpu);

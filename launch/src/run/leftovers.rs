@@ -1,7 +1,7 @@
-//! What foreign libraries leave in `/dev/shm` when a rank is killed.
+//! Removes what foreign libraries leave in `/dev/shm` when a rank is killed.
 //!
 //! Portolan's own shared memory has no name there. libfabric's shm provider has a file per
-//! endpoint, `PID:USER:NUMBER`, which only the process itself removes.
+//! endpoint, `PID:USER:NUMBER`, which only the owning process removes.
 
 use std::path::Path;
 
@@ -10,8 +10,8 @@ use crate::os::has_gone;
 /// Where named shared memory lies.
 const FOLDER: &str = "/dev/shm";
 
-/// Removes what ranks with these pids have left. They have ended; the guard does it as well, for a
-/// launcher that was killed.
+/// Removes the files that the ranks with these pids have left. The ranks must have ended. If the
+/// launcher was killed, the guard calls this.
 pub(super) fn remove(pids: &[i32]) {
     remove_in(Path::new(FOLDER), pids);
 }
@@ -19,19 +19,19 @@ pub(super) fn remove(pids: &[i32]) {
 fn remove_in(folder: &Path, pids: &[i32]) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        // Not where the pid has been given to somebody else since.
+        // The file stays if its pid has been given to another process since.
         let ours = name
             .to_str()
             .and_then(owner)
             .is_some_and(|pid| pids.contains(&pid) && has_gone(pid));
         if ours && entry.file_type().is_ok_and(|kind| kind.is_file()) {
-            // Another user's file with such a name cannot be removed, and should not.
+            // Another user's file with such a name cannot be removed, and must not be.
             let _ = std::fs::remove_file(entry.path());
         }
     }
 }
 
-/// The process that has made a file with this name, if it is one of libfabric's.
+/// The pid of the process that has created a file with this name, if it is one of libfabric's.
 fn owner(name: &str) -> Option<i32> {
     let numbers: Option<Vec<i32>> = name.split(':').map(|part| part.parse().ok()).collect();
     match numbers?[..] {

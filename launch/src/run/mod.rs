@@ -10,15 +10,19 @@
 //!                   └ verdict: who failed first, and what is said about it
 //! ```
 //!
-//! **Invariant:** one thread, no locks, no asynchronous runtime; the only place that blocks is
-//! `poll`, so signals and deadlines are seen at once whatever the ranks do.
+//! **Invariant:** one thread, no locks, no asynchronous runtime. The only call that blocks is
+//! `poll`, so the launcher reacts to signals and deadlines at once, whatever the ranks do.
 //!
-//! What keeps processes from being left behind: the ranks are in one process group led by a
-//! [`Guard`](crate::os::Guard) and die with the launcher (`PR_SET_PDEATHSIG`); the guard kills the
-//! rest of the group when the launcher ends, however it ends, and processes elsewhere that have
-//! joined the job as ranks, and removes what foreign libraries of the ranks have left in files;
-//! processes that have left the group are adopted when their parents die, and killed when the job
-//! is over. What has come of children that this process had before is left alone (`strangers.rs`).
+//! Several mechanisms keep processes from being left behind:
+//!
+//! - The ranks are in one process group led by a [`Guard`](crate::os::Guard), and die with the
+//!   launcher (`PR_SET_PDEATHSIG`).
+//! - When the launcher ends, however it ends, the guard kills the rest of the group and processes
+//!   elsewhere that have joined the job as ranks. It also removes the files that foreign libraries
+//!   of the ranks have left.
+//! - Processes that have left the group are adopted by the launcher when their parents die, and
+//!   killed when the job is over. Descendants of children that this process already had are left
+//!   alone (`strangers.rs`).
 
 mod bind;
 mod event_loop;
@@ -40,12 +44,12 @@ use std::process::ExitCode;
 
 use crate::cli::RunArgs;
 
-/// The command: runs the job that `args` describe.
+/// Runs the job that `args` describe.
 pub(crate) fn main(args: &RunArgs) -> ExitCode {
     ExitCode::from(run(args))
 }
 
-/// Runs a job to its end; the result is its exit code. May be used again for the next job.
+/// Runs a job to its end and returns its exit code. Can be called again for the next job.
 pub(crate) fn run(args: &RunArgs) -> u8 {
     match start::start(args) {
         Ok(job) => event_loop::run(job),

@@ -1,9 +1,10 @@
 //! The ranks' output with a label before each line, and the launcher's own remarks.
 //!
-//! Without `--label` ranks write to the launcher's own descriptors and only remarks pass through
-//! here. With it each rank has two pipes; lines are put together here and written whole, so that
-//! lines of different ranks never mix. Nothing here blocks: what a slow reader does not take is
-//! kept, and while much is kept the ranks' pipes are not read.
+//! Without `--label` the ranks write to the launcher's own descriptors, and only remarks pass
+//! through this module. With `--label` each rank has two pipes. The launcher assembles their output
+//! into lines and writes each line as a whole, so that lines of different ranks never mix. Nothing
+//! here blocks: the launcher keeps what a slow reader does not take, and while it keeps much it
+//! does not read the ranks' pipes.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -15,12 +16,12 @@ use crate::os::{self, Interest};
 
 /// Bytes kept for a slow reader before the ranks have to wait.
 const KEEP: usize = 1 << 20;
-/// Longest line that is kept together. A longer one is cut, so that memory is bounded.
+/// Longest line that is kept whole. A longer line is split, so that memory is bounded.
 const LONGEST_LINE: usize = 1 << 20;
-/// What a pipe that `poll` calls writable takes without blocking (`PIPE_BUF`).
+/// Number of bytes that a pipe takes without blocking if `poll` calls it writable (`PIPE_BUF`).
 const PAGE: usize = 4096;
 
-/// Which of the launcher's outputs.
+/// One of the launcher's two outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stream {
     Out,
@@ -43,7 +44,7 @@ impl Output {
         &mut self.sinks[stream as usize]
     }
 
-    /// Those that have something to write, with the descriptors that say when.
+    /// The outputs with bytes to write, and the descriptors to poll for them.
     pub(super) fn waiting(&self) -> impl Iterator<Item = (BorrowedFd<'_>, Stream)> {
         let pairs = self.sinks.iter().zip([Stream::Out, Stream::Err]);
         pairs
@@ -56,38 +57,38 @@ impl Output {
         self.sinks[stream as usize].waiting.len() < KEEP
     }
 
-    /// Gives up what has not been written.
+    /// Drops everything that has not been written.
     pub(super) fn discard(&mut self) {
         self.sinks.iter_mut().for_each(Sink::close);
     }
 
-    /// Why output of the ranks was lost, if it was; said once.
+    /// The reason why output of the ranks was lost, if it was. Returned only once.
     pub(super) fn take_error(&mut self) -> Option<io::Error> {
         self.sinks.iter_mut().find_map(|sink| sink.error.take())
     }
 
-    /// A remark of the launcher itself, as a line of its own.
+    /// Adds a remark of the launcher itself, as a line of its own.
     pub(super) fn say(&mut self, text: &str) {
         let line = format!("portolan run: {text}\n");
         self.sink(Stream::Err).add(line.as_bytes());
     }
 }
 
-/// One of the launcher's outputs, with what waits to be written.
+/// One of the launcher's outputs, with the bytes that wait to be written.
 pub(super) struct Sink {
     file: File,
     waiting: VecDeque<u8>,
-    /// Nothing can be written any more.
+    /// Whether nothing can be written any more.
     closed: bool,
-    /// Why, if it is not just that the reader has gone.
+    /// The reason, unless it is just that the reader has gone.
     error: Option<io::Error>,
 }
 
 impl Sink {
-    /// One that writes to where a descriptor leads.
+    /// A sink that writes to the file behind a descriptor.
     fn into(descriptor: BorrowedFd<'_>) -> io::Result<Self> {
-        // `poll` calls a terminal writable that takes a byte, and a page would wait for whoever
-        // shows it.
+        // `poll` calls a terminal writable if it takes one byte, and a write of a page would block
+        // until the terminal is read.
         let file = match os::opened_without_waiting(descriptor) {
             Some(terminal) => terminal,
             None => descriptor.try_clone_to_owned()?.into(),
@@ -119,9 +120,10 @@ impl Sink {
         }
     }
 
-    /// Writes what can be written without waiting, after `poll` has said that something can.
+    /// Writes as much as possible without blocking, after `poll` has reported that there is room.
     pub(super) fn write_some(&mut self) {
-        // Asked again: both streams may be one pipe, which the other has filled since.
+        // Polls again: both streams may lead to one pipe, and the other sink may have filled it
+        // since.
         let asked = [(self.file.as_fd(), Interest::Write, ())];
         if os::poll(&asked, Some(Duration::ZERO)).is_ok_and(|ready| ready.is_empty()) {
             return;
@@ -133,7 +135,7 @@ impl Sink {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => {
                 self.close();
-                // A reader that has seen enough, such as `head`, is nothing to complain about.
+                // A reader that has seen enough, such as `head`, is not an error.
                 self.error = Some(error).filter(|e| e.kind() != io::ErrorKind::BrokenPipe);
             }
         }
@@ -143,7 +145,7 @@ impl Sink {
 /// One pipe from a rank, cut into lines.
 pub(super) struct LabelledPipe {
     pub(super) stream: Stream,
-    /// `None` once the rank, and whoever it gave the pipe to, has closed it.
+    /// `None` once the rank, and every process that has inherited the pipe, has closed it.
     pipe: Option<PipeReader>,
     lines: Labeller,
 }
@@ -157,18 +159,19 @@ impl LabelledPipe {
         }
     }
 
-    /// The descriptor to wait for; `None` at the end.
+    /// The descriptor to poll; `None` at the end.
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.pipe.as_ref().map(AsFd::as_fd)
     }
 
-    /// Takes what is there, after `poll` has said that something is.
+    /// Reads what is there, after `poll` has reported that there is something.
     pub(super) fn read_some(&mut self, output: &mut Output) {
         let sink = output.sink(self.stream);
         let mut bytes = [0; 16 * 1024];
         let read = self.pipe.as_mut().map(|pipe| pipe.read(&mut bytes));
         match read {
-            // Nobody reads: let the rank notice, as it would without the launcher in between.
+            // The launcher's reader has gone. Closing the pipe lets the rank notice, as it would
+            // without the launcher in between.
             _ if sink.is_closed() => self.pipe = None,
             Some(Ok(n)) if n > 0 => self.lines.feed(&bytes[..n], |line| sink.add(line)),
             Some(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -176,17 +179,17 @@ impl LabelledPipe {
         }
     }
 
-    /// Stops reading; a line without end is shown as it is.
+    /// Stops reading. A last line without a newline is shown as it is.
     pub(super) fn close(&mut self, output: &mut Output) {
         self.pipe = None;
         self.lines.finish(|line| output.sink(self.stream).add(line));
     }
 }
 
-/// Makes labelled lines of pieces of text.
+/// Assembles pieces of text into labelled lines.
 struct Labeller {
     label: String,
-    /// The label and what there is of the line; empty between lines.
+    /// The label and the line so far; empty between lines.
     line: Vec<u8>,
 }
 
@@ -227,8 +230,8 @@ mod tests {
 
     use super::*;
 
-    /// Both streams may be one pipe: what `poll` has said of it is no longer true when the first
-    /// has been written to.
+    /// Both streams may lead to one pipe. After a write to the first, the result of `poll` for the
+    /// second is outdated.
     #[test]
     fn two_sinks_of_one_pipe_do_not_wait_for_each_other() {
         let (mut reader, writer) = io::pipe().unwrap();
@@ -239,8 +242,8 @@ mod tests {
         }
         let mut written = 0;
         loop {
-            // Both, as after one `poll`: the second would wait here if there was room for one page
-            // alone.
+            // Both sinks write, as after one `poll`. If the pipe had room for only one page, the
+            // second write would block.
             sinks.iter_mut().for_each(Sink::write_some);
             let left: usize = sinks.iter().map(|sink| sink.waiting.len()).sum();
             match (2 << 20) - left {
@@ -256,28 +259,28 @@ mod tests {
         );
     }
 
-    /// A window that does not show anything any more, or a connection that is stuck.
+    /// As with a terminal window that no longer shows anything, or a connection that hangs.
     #[test]
     fn a_terminal_that_nobody_reads_is_not_waited_for() {
         let [screen, terminal] = os::pseudoterminal();
         let mut sink = Sink::into(terminal.as_fd()).unwrap();
         let text = b"a line of some rank\n".repeat(50_000);
         sink.add(&text);
-        // More often than there are pages: with every call that has room some is written, and the
-        // last finds none.
+        // More calls than there are pages: every call that finds room writes something, and the
+        // last calls find none.
         for _ in 0..1000 {
             sink.write_some();
         }
         let left = sink.waiting.len();
         assert!(0 < left && left < text.len(), "{left}");
-        // It goes on where it has stopped.
+        // It continues where it stopped.
         let mut screen = File::from(screen);
         let mut shown: Vec<u8> = Vec::new();
         while !sink.waiting.is_empty() || shown.len() < text.len() {
             sink.write_some();
             let mut page = [0; PAGE];
             let n = screen.read(&mut page).unwrap();
-            // The terminal ends a line with two characters.
+            // The terminal ends a line with two characters, `\r` and `\n`.
             shown.extend(page[..n].iter().filter(|&&byte| byte != b'\r'));
         }
         assert!(shown == text);

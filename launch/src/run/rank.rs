@@ -8,15 +8,15 @@ use portolan_core::job::pmi1::{Lines, Message};
 
 use super::output::LabelledPipe;
 
-/// What is read of one rank before others and signals have their turn: more than is left in the
-/// socket of one that has ended.
+/// How much is read from one rank before other ranks and signals have their turn: more than can be
+/// left in the socket of a rank that has ended.
 const AT_ONCE: usize = 16 << 20;
 
 /// A rank's process and its connections.
 pub(super) struct Rank {
     pub(super) number: u32,
     pub(super) pid: i32,
-    /// Whether the process has not been seen to end.
+    /// Whether the process runs, as far as the launcher has seen.
     pub(super) running: bool,
     /// The PMI connection, until the rank closes it.
     pub(super) pmi: Option<PmiStream>,
@@ -43,23 +43,25 @@ impl PmiStream {
         self.stream.as_fd()
     }
 
-    /// What the rank has sent: [`Lines`] to take, and whether it can send more.
+    /// Reads what the rank has sent. Returns the [`Lines`] to take, and whether the rank can send
+    /// more.
     pub(super) fn receive(&mut self) -> (&mut Lines, bool) {
         let open = take(&mut self.stream, &mut self.lines);
         (&mut self.lines, open)
     }
 
-    /// Sends an answer; a rank that has gone, or that asks without ever reading, does not get it.
+    /// Sends an answer. A rank that has gone, or that sends requests without reading answers, does
+    /// not get it.
     ///
     /// A rank reads the answer to one request before it sends the next, so the socket's buffer is
-    /// empty here unless the rank does not keep to the protocol.
+    /// empty here unless the rank violates the protocol.
     pub(super) fn send(&mut self, message: &Message) -> io::Result<()> {
         self.stream.write_all(format!("{message}\n").as_bytes())
     }
 }
 
-/// Takes what there is, of one that never stops as much as is read at once; whether there can be
-/// more.
+/// Reads what is available, but no more than [`AT_ONCE`] from a rank that never stops. Returns
+/// whether there can be more.
 fn take(stream: &mut impl Read, lines: &mut Lines) -> bool {
     let mut bytes = [0; 4096];
     let mut taken = 0;

@@ -1,16 +1,16 @@
-//! The job's shared memory: one file without a name, handed to every rank.
+//! The job's shared memory: one file without a name, passed to every rank.
 
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// Variable with the descriptor's number, for the ranks.
+/// The variable that tells the ranks the descriptor's number.
 pub(super) const VARIABLE: &str = "PORTOLAN_SHM_FD";
 
-/// The file, empty.
+/// Creates the file, empty.
 ///
-/// The launcher only creates it: how large it has to be and when it is sealed is the shared-memory
-/// transport's to say, which the ranks do together when they open it. It has no name, so whoever
-/// dies when, nothing is left in `/dev/shm`: the file goes with its last user.
+/// The launcher does no more than that: the shared-memory transport decides how large the file is
+/// and when it is sealed, and the ranks do both together when they open it. The file has no name,
+/// so nothing is left in `/dev/shm`, whatever process dies when: it disappears with its last user.
 pub(super) fn create() -> io::Result<OwnedFd> {
     crate::os::memory_file(c"portolan")
 }

@@ -22,7 +22,7 @@ use super::{leftovers, pmi, shm, stdin};
 use crate::cli::RunArgs;
 use crate::os::{self, ChildSetup, CpuSet, Guard, SignalMask, Signals};
 
-/// Variables of other launchers' protocols, which would contradict ours in a rank.
+/// Variables of other launchers' protocols, which would contradict Portolan's in a rank.
 const FOREIGN: &[&str] = &[
     "PMI_PORT",
     "PMI_ID",
@@ -47,7 +47,7 @@ pub(super) fn start(args: &RunArgs) -> Result<Job, Failure> {
     let memory = shm::create().map_err(cannot("make the job's memory file"))?;
     let (stdin, terminal) = stdin::for_rank_0().map_err(cannot("use the standard input"))?;
     let job_id = job_id();
-    // All that comes of ranks has it, unless it takes care not to.
+    // Everything that ranks start has the mark in its environment, unless it removes the mark.
     let mark = format!("{JOB_ID_VARIABLE}={job_id}");
     let strangers = Strangers::find(&mark);
     os::adopt_orphans().map_err(cannot("adopt the ranks' processes"))?;
@@ -73,7 +73,7 @@ pub(super) fn start(args: &RunArgs) -> Result<Job, Failure> {
                 ranks.push(rank);
             }
             Err(failure) => {
-                // Takes the ranks before this one with it.
+                // The guard takes the ranks that have been started with it.
                 guard.finish();
                 return Err(failure);
             }
@@ -93,7 +93,7 @@ pub(super) fn start(args: &RunArgs) -> Result<Job, Failure> {
     })
 }
 
-/// What all ranks have in common.
+/// The properties that all ranks share.
 struct Plan<'a> {
     args: &'a RunArgs,
     program: &'a Path,
@@ -133,7 +133,7 @@ impl Plan<'_> {
         let child = command.spawn().map_err(failed)?;
         Ok(Rank {
             number,
-            // The kernel's process numbers are positive and fit.
+            // The kernel's pids are positive and fit.
             pid: i32::try_from(child.id())
                 .map_err(|_| failed(io::ErrorKind::InvalidData.into()))?,
             running: true,
@@ -164,7 +164,8 @@ impl Plan<'_> {
             command.env("PORTOLAN_STUCK_AFTER", time.as_secs_f64().to_string());
         }
         command.env("PORTOLAN_ON_FAILURE", self.on_failure.to_string());
-        // What tells a rank who it is comes last: nothing may contradict it.
+        // The variables that tell a rank its identity come last, so that nothing can contradict
+        // them.
         command
             .env("PMI_FD", pmi.to_string())
             .env("PMI_RANK", rank.to_string())
@@ -209,16 +210,17 @@ impl Plan<'_> {
     }
 }
 
-/// What a rank's death means: the option, else what the ranks' environment will say.
+/// What happens when a rank fails: the option if it is given, else the setting in the ranks'
+/// environment.
 ///
-/// A setting that no rank could use is refused here, once, instead of by every rank.
+/// Settings that no rank could use are refused here, once, instead of by every rank.
 fn on_failure(args: &RunArgs) -> Result<OnFailure, Failure> {
     let inherited = std::env::vars_os();
     let given = args
         .variables
         .iter()
         .map(|(name, value)| (name.into(), value.into()));
-    // The last of several of one name counts, as in a rank's environment.
+    // If a name occurs several times, the last value counts, as in a rank's environment.
     let variables: BTreeMap<OsString, OsString> = inherited.chain(given).collect();
     let settings = Settings::from_variables(variables);
     let settings = settings.map_err(|error| Failure::launcher(&error.to_string()))?;
@@ -233,7 +235,7 @@ fn is_foreign(name: &OsStr) -> bool {
             .any(|prefix| name.starts_with(prefix))
 }
 
-/// A name that no other job has: also the name of its PMI key-value space.
+/// A unique name for the job, which is also the name of its PMI key-value space.
 fn job_id() -> String {
     use std::hash::{BuildHasher, Hasher, RandomState};
     // std seeds every RandomState differently, from the operating system's randomness.
@@ -241,8 +243,7 @@ fn job_id() -> String {
     format!("portolan-{}-{random:016x}", std::process::id())
 }
 
-/// The file to run, looked for as a shell does, so that what is wrong is known before anything
-/// runs.
+/// The file to run, found as a shell finds it, so that errors are known before anything runs.
 fn find_program(program: &OsStr) -> Result<PathBuf, Failure> {
     let shown = program.display();
     let here = Path::new(program);

@@ -1,7 +1,7 @@
 //! The terminal as rank 0's standard input.
 //!
-//! A file or a pipe is simply inherited. A terminal is not: the ranks are in a process group in
-//! the background, and the kernel would stop rank 0 when it reads. So the launcher, which is in the
+//! A file or a pipe is simply inherited. A terminal is not: the ranks are in a background process
+//! group, and the kernel would stop rank 0 when it reads. So the launcher, which is in the
 //! foreground, reads for it.
 
 use std::fs::File;
@@ -11,15 +11,15 @@ use std::process::Stdio;
 
 use crate::os::{Interest, is_controlled_by, is_in_foreground};
 
-/// Passes on what is typed.
+/// Passes typed input on to rank 0.
 pub(super) struct Terminal {
     terminal: File,
     rank: PipeWriter,
-    /// Typed and not yet passed on; at most a page, which a writable pipe takes at once.
+    /// Input that has not been passed on yet: at most a page, which a writable pipe takes at once.
     typed: Vec<u8>,
 }
 
-/// Rank 0's standard input, and what has to be pumped into it if it is a terminal.
+/// Rank 0's standard input, and, if it is a terminal, the [`Terminal`] that passes input on to it.
 pub(super) fn for_rank_0() -> io::Result<(Stdio, Option<Terminal>)> {
     if !io::stdin().is_terminal() {
         return Ok((Stdio::inherit(), None));
@@ -35,10 +35,11 @@ pub(super) fn for_rank_0() -> io::Result<(Stdio, Option<Terminal>)> {
 }
 
 impl Terminal {
-    /// What to wait for; `None` while the launcher is in the background, where it may not read.
+    /// The descriptor and event to wait for; `None` while the launcher is in the background, where
+    /// it may not read.
     ///
     /// Nothing tells a process that it has come to the foreground (a shell sends `SIGCONT` only to
-    /// stopped ones), so somebody has to ask again from time to time.
+    /// stopped processes), so the event loop must ask again from time to time.
     pub(super) fn interest(&self) -> Option<(BorrowedFd<'_>, Interest)> {
         if !self.typed.is_empty() {
             return Some((self.rank.as_fd(), Interest::Write));
@@ -47,7 +48,7 @@ impl Terminal {
         is_in_foreground(terminal).then_some((terminal, Interest::Read))
     }
 
-    /// Does what [`interest`](Self::interest) waited for; `None` at the end of input.
+    /// Handles the event for which [`interest`](Self::interest) asked; `None` at the end of input.
     pub(super) fn turn(mut self) -> Option<Self> {
         self.pass_on().then_some(self)
     }
@@ -64,8 +65,8 @@ impl Terminal {
                 self.typed.extend(&page[..n]);
                 true
             }
-            // EIO: went to the background since `interest` looked, or there will never be anything
-            // to read again.
+            // EIO: either the launcher has gone to the background since `interest` asked, or the
+            // terminal has hung up and there is nothing more to read.
             Err(error) => match error.raw_os_error() {
                 Some(libc::EINTR) => true,
                 Some(libc::EIO) => is_controlled_by(self.terminal.as_fd()),

@@ -1,8 +1,9 @@
-//! Who waits for whom: what ranks that have waited for long report, put together into one picture.
+//! Which rank waits for which: combines the reports of ranks that have waited for long into one
+//! picture.
 //!
 //! A rank reports when it has waited for longer than the setting `STUCK_AFTER`, and again, with an
-//! empty list, when that wait is over. Reports come one by one; [`Board::due`] says when enough
-//! time has passed for the others of the same trouble to be there too.
+//! empty list, when that wait is over. Reports arrive one by one. [`Board::due`] is the time by
+//! which the other ranks of the same deadlock should have reported too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -10,34 +11,35 @@ use std::time::{Duration, Instant};
 
 use portolan_core::Waiting;
 
-/// Between the first new report and the picture: the ranks of one deadlock report almost together.
+/// Time between the first new report and the picture: the ranks of one deadlock report almost
+/// together.
 const TOGETHER: Duration = Duration::from_millis(200);
-/// Waiting ranks that are shown one by one.
+/// How many waiting ranks are shown one by one.
 const SHOWN: usize = 32;
-/// Operations that are shown of one rank.
+/// How many operations are shown for one rank.
 const PER_RANK: usize = 3;
 
-/// What one rank waits for.
+/// The operations for which one rank waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Report {
-    /// It goes on as soon as one of these ends. Never empty.
+    /// The rank continues as soon as one of these ends. Never empty.
     pub(super) waits: Vec<Waiting>,
-    /// How many more there are.
+    /// How many more operations there are.
     pub(super) more: usize,
 }
 
-/// What is known of a rank beside its report.
+/// The state of a rank, apart from its report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     /// Its process runs.
     Running,
-    /// It waits for the others in the launcher's own fence, while the job starts.
+    /// It waits for the others in the launcher's own fence while the job starts.
     InFence,
     /// Its process has ended.
     Ended,
 }
 
-/// The reports that hold at the moment.
+/// The reports that hold at present.
 #[derive(Debug, Default)]
 pub(super) struct Board {
     reports: BTreeMap<u32, Report>,
@@ -46,7 +48,8 @@ pub(super) struct Board {
 }
 
 impl Board {
-    /// Takes what a rank says; nothing more is to be shown when it says that its wait is over.
+    /// Takes a rank's report. An empty report removes the rank's earlier one, and is no news to
+    /// show.
     pub(super) fn take(&mut self, rank: u32, report: Report, now: Instant) {
         if report.waits.is_empty() {
             self.reports.remove(&rank);
@@ -56,7 +59,7 @@ impl Board {
         }
     }
 
-    /// A rank's process has ended, and its wait with it.
+    /// A rank's process has ended, and so has its wait.
     pub(super) fn forget(&mut self, rank: u32) {
         self.reports.remove(&rank);
     }
@@ -65,15 +68,15 @@ impl Board {
         self.due
     }
 
-    /// The picture, if there is something in it that has not been shown. `ranks` says how the ranks
-    /// stand, by number.
+    /// The picture, if it contains something that has not been shown. `ranks` has the state of each
+    /// rank, by number.
     pub(super) fn show(&mut self, ranks: &[Standing]) -> Option<String> {
         self.due.take()?;
         (!self.reports.is_empty()).then(|| picture(&self.reports, ranks))
     }
 }
 
-/// The reports of some ranks as a text of several lines.
+/// Formats the reports as a text of several lines.
 fn picture(reports: &BTreeMap<u32, Report>, ranks: &[Standing]) -> String {
     let (count, size) = (reports.len(), ranks.len());
     let mut text = format!("who waits for whom: {count} of {size} ranks have waited for long");
@@ -120,16 +123,17 @@ fn picture(reports: &BTreeMap<u32, Report>, ranks: &[Standing]) -> String {
     text
 }
 
-/// The rank without which this one cannot go on, if there is one that all of its waits are for.
+/// The one rank for which all waits of this rank are, if there is one: without it this rank cannot
+/// continue.
 fn needed(report: &Report) -> Option<u32> {
     let first = report.waits.first()?.peer?;
     let same = report.waits.iter().all(|wait| wait.peer == Some(first));
     (same && report.more == 0).then_some(first)
 }
 
-/// The cycles of ranks that need each other, each from its lowest rank.
+/// The cycles of ranks that need each other, each beginning with its lowest rank.
 ///
-/// A rank needs one other at most, so that a walk from any rank ends, or comes into one cycle.
+/// A rank needs at most one other, so a walk from any rank either ends or enters exactly one cycle.
 fn cycles(reports: &BTreeMap<u32, Report>) -> Vec<Vec<u32>> {
     let mut done = BTreeSet::new();
     let mut cycles = Vec::new();
@@ -140,7 +144,8 @@ fn cycles(reports: &BTreeMap<u32, Report>) -> Vec<Vec<u32>> {
             walk.push(rank);
             next = reports.get(&rank).and_then(needed);
         }
-        // It ended at a rank that was seen: in this walk, that is a cycle.
+        // The walk ended at a rank that was seen before. If that rank is in this walk, it begins a
+        // cycle.
         let begin = walk.iter().position(|rank| Some(*rank) == next);
         if let Some(begin) = begin {
             let mut cycle = walk.split_off(begin);
@@ -188,7 +193,7 @@ mod tests {
         }
     }
 
-    /// Receives from any of these.
+    /// Receives from any of these ranks.
     fn receives(peers: &[Option<u32>]) -> Report {
         let waits = peers.iter().map(|peer| wait(WaitKind::Receive, *peer));
         Report {
@@ -217,7 +222,7 @@ mod tests {
 
     #[test]
     fn cycles_are_found_from_outside_and_told_once() {
-        // 0 → 4 → 2 → 5 → 4, and 3 for itself; 1 waits for one that has not reported.
+        // 0 → 4 → 2 → 5 → 4; 3 waits for itself; 1 waits for a rank that has not reported.
         let waits = [(0, 4), (4, 2), (2, 5), (5, 4), (3, 3), (1, 9)];
         let all = waits.map(|(rank, peer)| (rank, receives(&[Some(peer)])));
         assert_eq!(cycles(&reports(&all)), [vec![2, 5, 4], vec![3]]);
@@ -278,11 +283,11 @@ mod tests {
         assert_eq!(board.due(), Some(now + TOGETHER));
         assert!(board.show(&RUNNING[..2]).unwrap().contains("cycle"));
         assert_eq!((board.due(), board.show(&RUNNING[..2])), (None, None));
-        // The same again is nothing new, and the end of a wait is nothing to show.
+        // The same report again is not news, and neither is the end of a wait.
         board.take(0, receives(&[Some(1)]), now);
         board.take(1, receives(&[]), now);
         assert_eq!(board.due(), None);
-        // A wait that was over before it was shown is not shown.
+        // A wait that ends before it was shown is not shown.
         board.take(1, receives(&[Some(0)]), now);
         board.take(1, receives(&[]), now);
         board.forget(0);

@@ -1,20 +1,20 @@
-//! Who failed first, and what is said about it.
+//! The first failure of a job, and the message about it.
 
 use std::io::{self, Write};
 
 use super::pmi::StuckFence;
 use crate::os::{Status, signal_name};
 
-/// The first failure of a job: what the launcher says and ends with.
+/// The first failure of a job: the launcher's message and exit code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     /// The launcher's exit code.
     pub(super) code: u8,
-    /// The sentence, without what happened to the others.
+    /// The message, without what happened to the other ranks.
     pub(super) text: String,
 }
 
-/// A rank by its number, with what finds it in other tools.
+/// A rank's number, with the pid that identifies it in other tools.
 pub(super) fn name(rank: u32, pid: i32) -> String {
     format!("rank {rank} (pid {pid}, node {})", node())
 }
@@ -25,7 +25,7 @@ fn node() -> String {
 }
 
 impl Failure {
-    /// A process that ended as `status` says; `None` if that is no failure.
+    /// The failure of a process that ended with `status`; `None` if that is no failure.
     ///
     /// `passed_on` is the signal with which somebody has ended the job from outside.
     pub(super) fn of_status(
@@ -37,7 +37,7 @@ impl Failure {
         let who = name(rank, pid);
         match status {
             Status::Code(0) => None,
-            // What a process says with a code above 255 the kernel has cut already.
+            // The kernel has already truncated exit codes above 255.
             Status::Code(code) => Some(Self {
                 code: u8::try_from(code).unwrap_or(1),
                 text: format!("{who} exited with code {code}"),
@@ -62,7 +62,7 @@ impl Failure {
     pub(super) fn abort(rank: u32, pid: i32, code: i32, reason: Option<&str>) -> Self {
         let reason = reason.map_or_else(String::new, |reason| format!(": {reason}"));
         Self {
-            // An abort is no success, whatever code it was given.
+            // An abort is never a success, whatever code the rank gave.
             code: u8::try_from(code & 0xff)
                 .ok()
                 .filter(|&code| code != 0)
@@ -74,13 +74,13 @@ impl Failure {
         }
     }
 
-    /// A rank that speaks something else on its PMI connection.
+    /// The failure of a rank that violates the protocol on its PMI connection.
     pub(super) fn violation(rank: u32, pid: i32, why: &str) -> Self {
         let text = format!("{} does not speak PMI-1 on PMI_FD: {why}", name(rank, pid));
         Self { code: 1, text }
     }
 
-    /// A rank for which another waits in vain.
+    /// The failure of a rank for which another waits in vain.
     pub(super) fn missing(stuck: &StuckFence, pid: i32) -> Self {
         let StuckFence {
             missing,
@@ -97,7 +97,7 @@ impl Failure {
         Self { code: 1, text }
     }
 
-    /// A job that took too long.
+    /// The failure of a job that took too long.
     pub(super) fn timeout(seconds: f64, running: &[u32]) -> Self {
         let text = format!("the job did not end within {seconds} s (--timeout)");
         let list = running
@@ -116,7 +116,7 @@ impl Failure {
         }
     }
 
-    /// Somebody asked twice for the end.
+    /// The failure of a job that was asked to end for the second time.
     pub(super) fn killed_on_request(signal: i32) -> Self {
         let name = signal_name(signal);
         Self {
@@ -125,7 +125,7 @@ impl Failure {
         }
     }
 
-    /// The launcher itself cannot go on.
+    /// The failure of a launcher that cannot continue.
     pub(super) fn launcher(what: &str) -> Self {
         Self {
             code: 125,
@@ -151,7 +151,7 @@ fn signal_code(signal: i32) -> u8 {
     u8::try_from(128 + signal).unwrap_or(u8::MAX)
 }
 
-/// Says something before there is a job, if anybody reads it.
+/// Prints a message before there is a job. A write error is ignored.
 pub(crate) fn say(text: &str) {
     let _ = writeln!(io::stderr(), "portolan run: {text}");
 }

@@ -1,4 +1,4 @@
-//! The end of the job: asked for, enforced, cleaned up after.
+//! The end of the job: asking for it, enforcing it, cleaning up afterwards.
 
 use std::time::{Duration, Instant};
 
@@ -8,11 +8,12 @@ use crate::run::leftovers;
 use crate::run::output::Stream;
 use crate::run::verdict::{self, Failure};
 
-/// Between `SIGTERM` and `SIGKILL`. With the time to notice and to die it stays below a second.
+/// Time between `SIGTERM` and `SIGKILL`. With the time to notice the failure and to die, the end of
+/// a job takes less than a second.
 const GRACE: Duration = Duration::from_millis(700);
-/// For ranks to say what they wait for, before a job that took too long is ended.
+/// Time for ranks to report what they wait for, before a job that took too long is ended.
 const REPORT: Duration = Duration::from_millis(1000);
-/// For output of processes that have left the job and still hold its pipes.
+/// Time for output of processes that have left the job and still hold its pipes.
 const DRAIN: Duration = Duration::from_millis(500);
 
 impl EventLoop {
@@ -33,7 +34,7 @@ impl EventLoop {
             (n, Some(_)) => format!("{}; ended {}", failure.text, verdict::others(n)),
         });
         self.signal_all(libc::SIGTERM);
-        // A stopped process gets SIGTERM when it runs again.
+        // A stopped process handles SIGTERM only after it continues.
         self.signal_all(libc::SIGCONT);
         self.phase = Phase::Ending {
             kill_at: Some(Instant::now() + GRACE),
@@ -62,7 +63,7 @@ impl EventLoop {
         }
     }
 
-    /// Asks ranks that can to say what they wait for.
+    /// Asks the ranks that have a handler for it to report what they wait for.
     pub(super) fn ask_for_reports(&mut self, now: Instant) {
         let running = self.job.ranks.iter().filter(|rank| rank.running);
         let able: Vec<_> = running
@@ -88,7 +89,7 @@ impl EventLoop {
         self.fail(Failure::timeout(seconds, &running), None);
     }
 
-    /// To the group of the ranks, and to ranks that have left it.
+    /// Sends a signal to the group of the ranks, and to ranks that have left the group.
     pub(super) fn signal_all(&self, signal: i32) {
         let Some(guard) = &self.job.guard else { return };
         os::kill_group(guard.group(), signal);
@@ -104,11 +105,13 @@ impl EventLoop {
         self.phase = Phase::Ending { kill_at: None };
     }
 
-    /// All ranks have ended: ends what they have left, and says what there is to say.
+    /// After all ranks have ended: ends the processes that they have left behind, and prints the
+    /// final message.
     pub(super) fn clean_up(&mut self, now: Instant) {
         self.job.guard.take().into_iter().for_each(Guard::finish);
-        // A killed process hands its own children over, so look again until there are none. The
-        // limit is for a kernel that refuses the signal: there is nothing more to be done then.
+        // Children of a killed process become children of this one, so it looks again until there
+        // are none. The number of attempts is limited in case the kernel refuses the signal, where
+        // nothing more can be done.
         for _ in 0..64 {
             let mut left = os::adopted_children();
             left.retain(|&pid| !self.job.strangers.have(pid));
@@ -127,7 +130,8 @@ impl EventLoop {
         self.phase = Phase::Draining { until: now + DRAIN };
     }
 
-    /// Somebody outside the job holds its pipes open, or its output is read slowly.
+    /// Called when the time for output is over: either a process outside the job holds its pipes
+    /// open, or the output is read slowly. In the latter case the launcher waits on.
     pub(super) fn stop_draining(&mut self, now: Instant) {
         if [Stream::Out, Stream::Err]
             .into_iter()

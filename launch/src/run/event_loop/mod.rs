@@ -1,6 +1,6 @@
 //! Serves a running job until all of it has ended.
 //!
-//! Here is the loop itself; what it does about processes, requests and the end is in its parts.
+//! This file has the loop itself. Its submodules handle processes, requests and the end.
 
 mod ending;
 mod processes;
@@ -21,7 +21,7 @@ use super::stuck::Board;
 use super::verdict::{self, Failure};
 use crate::os::{self, Guard, Interest, Signals};
 
-/// How often a launcher in the background looks whether it may read the terminal again.
+/// How often a launcher in the background checks whether it may read the terminal again.
 const FOREGROUND: Duration = Duration::from_millis(300);
 
 /// A job whose ranks have been started.
@@ -30,7 +30,7 @@ pub(super) struct Job {
     pub(super) server: Server,
     pub(super) board: Board,
     pub(super) signals: Signals,
-    /// Until the ranks have ended.
+    /// `None` once the ranks have ended.
     pub(super) guard: Option<Guard>,
     pub(super) strangers: Strangers,
     pub(super) output: Output,
@@ -39,7 +39,7 @@ pub(super) struct Job {
     pub(super) timeout: Option<Duration>,
 }
 
-/// Serves the job to its end; the result is the launcher's exit code.
+/// Serves the job to its end and returns the launcher's exit code.
 pub(super) fn run(job: Job) -> u8 {
     let timeout = job
         .timeout
@@ -55,7 +55,7 @@ pub(super) fn run(job: Job) -> u8 {
     };
     while !state.is_over() {
         if let Err(error) = state.turn() {
-            // Without `poll` nothing can be served; the guard ends what runs.
+            // Without `poll` nothing can be served. The guard ends the processes that still run.
             state.job.guard.take().into_iter().for_each(Guard::finish);
             verdict::say(&format!("cannot watch the job any more: {error}"));
             return 125;
@@ -64,16 +64,16 @@ pub(super) fn run(job: Job) -> u8 {
     state.code
 }
 
-/// What the launcher is doing.
+/// The state of the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// The ranks run, with all the time there is or until then.
+    /// The ranks run, without a time limit or until `timeout`.
     Running { timeout: Option<Instant> },
-    /// They took too long, and have until then to say what they wait for.
+    /// The ranks took too long. They have until `until` to report what they wait for.
     Reporting { until: Instant },
-    /// They have been told to end, and are killed at that time.
+    /// The ranks have been told to end, and are killed at `kill_at`; `None` if that has happened.
     Ending { kill_at: Option<Instant> },
-    /// They have ended; the rest of their output is awaited.
+    /// The ranks have ended. The rest of their output is awaited until `until`.
     Draining { until: Instant },
 }
 
@@ -90,13 +90,13 @@ enum Source {
 struct EventLoop {
     job: Job,
     phase: Phase,
-    /// That of the first failure; 0 while there is none.
+    /// The exit code of the first failure; 0 if there is none.
     code: u8,
-    /// Why the job was ended, to be said when it has.
+    /// The reason why the job was ended, printed after its end.
     last_words: Option<String>,
-    /// The last signal from outside that asks for the end, passed on to the ranks.
+    /// The last signal from outside that asked for the end, which has been passed on to the ranks.
     passed_on: Option<i32>,
-    /// Processes that ranks' scripts have started, by whose numbers what they leave is found.
+    /// Processes that ranks' scripts have started. Files that they leave behind are found by pid.
     inner: Vec<i32>,
 }
 
@@ -113,7 +113,8 @@ impl EventLoop {
 
     fn turn(&mut self) -> io::Result<()> {
         let ready = os::poll(&self.watched(), self.patience())?;
-        // Ends of processes first: what they explain is not blamed on others.
+        // Ends of processes come first, so that a failure is blamed on the process that died and
+        // not on the ranks that noticed it.
         if ready.contains(&Source::Signals) {
             self.take_signals()?;
         }
@@ -165,7 +166,7 @@ impl EventLoop {
         watched
     }
 
-    /// How long nothing has to be done unless something happens.
+    /// How long the loop may wait if no event occurs.
     fn patience(&self) -> Option<Duration> {
         let until = match self.phase {
             Phase::Running { timeout } => timeout,

@@ -26,10 +26,11 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Somebody wants the job to end: politely the first time.
+    /// Somebody wants the job to end. The first signal is passed on to the ranks; the second kills
+    /// them.
     pub(super) fn pass_on(&mut self, signal: i32) {
         if matches!(self.phase, Phase::Draining { .. }) {
-            // Only output is left, and whoever asks does not want to wait for its reader.
+            // Only output is left, and the user does not want to wait for its reader.
             self.close_pipes();
             self.job.output.discard();
             return;
@@ -46,7 +47,7 @@ impl EventLoop {
     pub(super) fn reap(&mut self) {
         let mut ended = Vec::new();
         while let Some((pid, status)) = os::reap() {
-            // Others are the guard and adopted processes.
+            // Other pids are those of the guard and of adopted processes.
             if let Some(rank) = self
                 .job
                 .ranks
@@ -58,11 +59,11 @@ impl EventLoop {
             }
             self.job.strangers.forget(pid);
         }
-        // Of several at once, one that was killed is rather the cause than one that gave up, and is
-        // judged before what the others have said of it is heard.
+        // If several have ended at once, a rank that was killed is more likely the cause than one
+        // that exited. It is judged first, before the messages of the others are read.
         ended.sort_by_key(|(_, status)| matches!(status, Status::Code(_)));
         for (rank, status) in ended {
-            // What it said before it ended may explain why.
+            // The last messages of the rank may explain why it ended.
             self.serve(rank);
             self.job.ranks[rank].pmi = None;
             let number = self.job.ranks[rank].number;

@@ -11,7 +11,8 @@ use crate::run::rank::Rank;
 use crate::run::stuck::Standing;
 use crate::run::verdict::Failure;
 
-/// For a process that is ending to have ended. One whose other threads go on never does.
+/// How long to wait for a process that has begun to exit. If its other threads continue, it never
+/// ends.
 const DYING: Duration = Duration::from_millis(100);
 
 impl EventLoop {
@@ -52,7 +53,8 @@ impl EventLoop {
                 }
                 Reaction::Joins(rank) => self.find_processes(rank),
                 Reaction::Abort { rank, code, reason } => {
-                    // A rank may abort because it has seen another die: that one is the culprit.
+                    // The rank may abort because it has seen another rank die. Then that other rank
+                    // is to blame.
                     self.await_the_dying(rank);
                     let pid = self.job.ranks[rank as usize].pid;
                     let failure = Failure::abort(rank, pid, code, reason.as_deref());
@@ -70,8 +72,9 @@ impl EventLoop {
         }
     }
 
-    /// A rank that a script has started is another process than the launcher's child. It lives now,
-    /// waiting for an answer, and so is found among those that have come of that one.
+    /// If a script has started the rank, the rank's process is not the launcher's child but a
+    /// descendant of it. It is alive now, since it waits for an answer, so it is among the child's
+    /// descendants.
     fn find_processes(&mut self, rank: u32) {
         let child = self.job.ranks[rank as usize].pid;
         for pid in os::descendants(child) {
@@ -82,8 +85,9 @@ impl EventLoop {
         }
     }
 
-    /// Takes the ends of processes other than `rank`'s that are ending already: what others see of
-    /// a death, such as a closed descriptor, comes a little before it can be reaped.
+    /// Waits for, and handles, the end of processes that are already exiting, except that of
+    /// `rank`. Other ranks can see a death, for example by a closed descriptor, a little before the
+    /// process can be reaped.
     fn await_the_dying(&mut self, rank: u32) {
         let until = Instant::now() + DYING;
         loop {
@@ -97,7 +101,7 @@ impl EventLoop {
         }
     }
 
-    /// Shows who waits for whom, if there is news.
+    /// Shows which rank waits for which, if there is news.
     pub(super) fn show_waits(&mut self) {
         let server = &self.job.server;
         let standing = |rank: &Rank| match rank.running {
@@ -111,7 +115,7 @@ impl EventLoop {
         }
     }
 
-    /// A fence in which ranks wait for one that will not come.
+    /// Handles a fence in which ranks wait for a rank that will never enter it.
     pub(super) fn check_fence(&mut self) {
         let Some(stuck) = self.job.server.stuck_fence() else {
             return;

@@ -1,8 +1,8 @@
-//! The launcher's side of PMI-1: who asks what, and what is answered.
+//! The launcher's side of PMI-1: the requests of ranks, and their answers.
 //!
-//! The server is a state machine without input and output: lines of the ranks go in, [`Reaction`]s
-//! come out. It answers what MPICH's and our own clients ask; a line that is not PMI-1 ends the
-//! job, because whoever sent it would wait for an answer for ever.
+//! The server is a state machine without input and output: lines from the ranks go in,
+//! [`Reaction`]s come out. It answers the requests of MPICH's and of Portolan's own clients. A line
+//! that is not PMI-1 ends the job, because its sender would wait for an answer for ever.
 
 mod server;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The state of a job's exchange, and the answer to every request.
+//! The state of a job's key exchange, and the answers to requests.
 
 use std::collections::HashMap;
 
@@ -8,39 +8,40 @@ use portolan_core::job::pmi1::{Message, WireError};
 use super::spawn_block::{Progress, SpawnBlock};
 use crate::run::stuck::Report;
 
-/// Longest value of one key, as the clients are told; MPICH's own launcher says the same.
+/// Longest value of one key, which is told to the clients. MPICH's own launcher says the same.
 const VALUE_MAX: usize = 1024;
 /// Longest key.
 const KEY_MAX: usize = 64;
 
-/// What has to be done because of a line.
+/// What the launcher must do in response to a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(in super::super) enum Reaction {
-    /// Send this to that rank.
+    /// Send this message to that rank.
     Reply(u32, Message),
-    /// That rank is about to join.
+    /// That rank is about to join the job.
     Joins(u32),
-    /// That rank ends the job with this code.
+    /// That rank asks to end the job with this code.
     Abort {
         /// The rank.
         rank: u32,
-        /// The code it wants the job to end with.
+        /// The exit code for the job.
         code: i32,
-        /// Why, if it said so.
+        /// The reason, if the rank gave one.
         reason: Option<String>,
     },
-    /// That rank says what it has waited for too long, or, with an empty list, that it goes on.
+    /// That rank reports what it has waited for too long, or, with an empty list, that it
+    /// continues.
     Waits {
         /// The rank.
         rank: u32,
-        /// What it waits for.
+        /// The operations that it waits for.
         report: Report,
     },
-    /// That rank does not speak the protocol.
+    /// That rank violates the protocol.
     Violation {
         /// The rank.
         rank: u32,
-        /// What it said.
+        /// A description of the violation.
         why: String,
     },
 }
@@ -48,19 +49,19 @@ pub(in super::super) enum Reaction {
 /// A fence that can never complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) struct StuckFence {
-    /// A rank that will not come.
+    /// A rank that will never enter the fence.
     pub(in super::super) missing: u32,
-    /// Whether it has said that it leaves the job.
+    /// Whether that rank has said that it leaves the job.
     pub(in super::super) has_left: bool,
-    /// A rank that waits.
+    /// A rank that waits in the fence.
     pub(in super::super) waiting: u32,
 }
 
 #[derive(Debug, Default)]
 struct Rank {
-    /// Has said `init`.
+    /// Whether it has sent `init`.
     joined: bool,
-    /// Has said `finalize`.
+    /// Whether it has sent `finalize`.
     left: bool,
     in_fence: bool,
     /// A request of several lines that is being read.
@@ -70,19 +71,20 @@ struct Rank {
 /// The exchange of one job.
 #[derive(Debug)]
 pub(in super::super) struct Server {
-    /// Name of the job and of its key-value space.
+    /// The name of the job and of its key-value space.
     job_id: String,
     keys: HashMap<String, String>,
-    /// Published service names: `MPI_Publish_name`.
+    /// Published service names (`MPI_Publish_name`).
     services: HashMap<String, String>,
     ranks: Vec<Rank>,
-    /// Ranks whose processes have ended, in that order: later ones may have followed the first.
+    /// Ranks whose processes have ended, in that order: later ranks may have ended because of the
+    /// first.
     gone: Vec<u32>,
 }
 
 impl Server {
     pub(in super::super) fn new(job_id: &str, size: u32) -> Self {
-        // How MPICH learns which ranks share a node: one node, all of them.
+        // Tells MPICH which ranks share a node: one node with all of them.
         let mapping = format!("(vector,(0,1,{size}))");
         Self {
             job_id: job_id.to_owned(),
@@ -93,7 +95,7 @@ impl Server {
         }
     }
 
-    /// Takes one line of a rank, without its end.
+    /// Handles one line from a rank, without its newline.
     pub(in super::super) fn line(
         &mut self,
         rank: u32,
@@ -191,7 +193,7 @@ impl Server {
             .with("pmi_version", 1)
             .with("pmi_subversion", 1)
             .with("rc", 0)
-            // An extension of ours, which other clients do not look for.
+            // An extension of Portolan, which other clients ignore.
             .with("reports", 1)
     }
 
@@ -207,7 +209,8 @@ impl Server {
         if key.len() > KEY_MAX || value.len() > VALUE_MAX {
             return refuse("key_or_value_is_too_long");
         }
-        // Hydra refuses too: a program that relies on overwriting would run here and nowhere else.
+        // Hydra refuses this as well. If it were allowed here, a program could rely on overwriting
+        // that works with no other launcher.
         if self.keys.contains_key(key) {
             return refuse("duplicate_key");
         }
@@ -239,7 +242,7 @@ impl Server {
         self.release(&Message::new("barrier_out").with("rc", 0))
     }
 
-    /// Answers everybody who waits in the fence.
+    /// Answers all ranks that wait in the fence.
     fn release(&mut self, answer: &Message) -> Vec<Reaction> {
         let mut reactions = Vec::new();
         for (number, rank) in (0..).zip(&mut self.ranks) {
@@ -278,18 +281,18 @@ impl Server {
         self.ranks[rank as usize].in_fence
     }
 
-    /// A rank's process has ended.
+    /// Notes that a rank's process has ended.
     pub(in super::super) fn gone(&mut self, rank: u32) {
         self.gone.push(rank);
         let rank = self.rank(rank);
         rank.in_fence = false;
     }
 
-    /// The fence in which some rank waits, if another will never come to it.
+    /// The fence in which some rank waits although another will never enter it.
     pub(in super::super) fn stuck_fence(&self) -> Option<StuckFence> {
         let find = |test: fn(&Rank) -> bool| (0..).zip(&self.ranks).find(|(_, rank)| test(rank));
         let (waiting, _) = find(|rank| rank.in_fence)?;
-        // One that has left because of another that died is not the one to name.
+        // The rank to name is the one that died, not one that has left because of that.
         let gone = self.gone.iter().copied();
         let died = gone.map(|rank| (rank, &self.ranks[rank as usize]));
         let (missing, rank) = died
@@ -303,7 +306,8 @@ impl Server {
         })
     }
 
-    /// Lets those go who wait in a fence that can never complete, and tells them who is missing.
+    /// Releases the ranks that wait in a fence that can never complete, and tells them which rank
+    /// is missing.
     pub(in super::super) fn fail_fence(&mut self, missing: u32) -> Vec<Reaction> {
         let answer = Message::new("barrier_out")
             .with("rc", -1)
@@ -329,7 +333,7 @@ fn abort(rank: u32, message: &Message) -> Reaction {
     }
 }
 
-/// A report, which is not answered. Subjects of later versions are nothing to complain about.
+/// A report, which is not answered. Subjects that only later versions know are ignored.
 fn report(rank: u32, message: &Message) -> Vec<Reaction> {
     if message.field("what") != Some("waiting") {
         return Vec::new();

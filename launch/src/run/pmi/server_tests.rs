@@ -111,7 +111,7 @@ fn a_fence_that_cannot_complete_is_noticed_and_told() {
     assert_eq!(told.len(), 1);
     assert!(matches!(&told[0], Reaction::Reply(2, m) if m.field("gone") == Some("1")));
     assert_eq!(server.stuck_fence(), None);
-    // Who comes later is stuck too.
+    // A rank that enters later is stuck too.
     say(&mut server, 0, "cmd=barrier_in");
     assert_eq!(
         server.stuck_fence(),

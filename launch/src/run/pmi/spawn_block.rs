@@ -1,19 +1,20 @@
-//! `MPI_Comm_spawn` arrives as blocks of lines, which have to be read to be refused.
+//! `MPI_Comm_spawn` arrives as blocks of lines. The server must read them to refuse the request.
 
 /// A request to start more processes, of which only the end matters.
 ///
-/// Lines are `name=value` with anything in the value, from `mcmd=spawn` to `endcmd`. One request
-/// may be several blocks: `totspawns` says how many, `spawnssofar` which one this is.
+/// The lines have the form `name=value`, with anything in the value, from `mcmd=spawn` to `endcmd`.
+/// One request may consist of several blocks: `totspawns` is their number, `spawnssofar` the number
+/// of this one.
 #[derive(Debug, Default)]
 pub(super) struct SpawnBlock {
     total: u64,
     so_far: u64,
 }
 
-/// What a line was.
+/// The meaning of a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// The block goes on.
+    /// The block continues.
     Within,
     /// The block has ended, and another of the same request follows.
     BlockEnded,
