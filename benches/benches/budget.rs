@@ -1,10 +1,10 @@
-//! Where the time of an 8-byte message goes: the same way from one rank to another with one layer
-//! more each time.
+//! Where the time of an 8-byte message goes: the same path from one rank to another, with one more
+//! layer in each bench.
 //!
-//! `budget-apart/…` is one way between two threads on two cores: `line` is what the machine needs,
+//! `budget-apart/…` is one way between two threads on two cores. `line` is what the machine needs,
 //! `transport` adds cells and polling, `device` matching and the engine, `facade` the checks.
-//! `budget-code/…` is a send and its receive on one thread, where nothing has to travel: what the
-//! code costs. docs/budget.md has the figures, and what they come from.
+//! `budget-code/…` is a send and its receive on one thread, where nothing has to travel: the cost
+//! of the code alone. docs/budget.md has the figures, and explains them.
 
 mod common;
 
@@ -24,7 +24,7 @@ use portolan_core::transport::{Header, Payload, Sent, Sink, Transport};
 use portolan_core::{ContigBuf, SendMode};
 use portolan_shm::Shm;
 
-/// Takes packets and counts them.
+/// A handler that takes packets and counts them.
 #[derive(Default)]
 struct Count(u64);
 
@@ -39,7 +39,7 @@ impl Sink for Count {
     }
 }
 
-/// A packet of 8 bytes to the only other rank.
+/// Sends a packet of 8 bytes to the only other rank.
 fn hand_over(shm: &mut Shm) {
     let data = [0_u8; 8];
     let header = Header::default();
@@ -72,7 +72,7 @@ fn packets(rounds: u64) -> Duration {
     let begin = Barrier::new(2);
     let place = |rank: usize| {
         if let Some(&processor) = processors.get(rank) {
-            // Not pinned is measured less well, and still measured.
+            // If pinning fails, the figure is less reliable, but still a figure.
             let _ = pin(processor);
         }
         begin.wait();
@@ -87,7 +87,7 @@ fn packets(rounds: u64) -> Duration {
                 hand_over(&mut one);
             }
         });
-        // Not on this thread, which would stay where it was put.
+        // On a thread of its own, because the pinning would outlast the bench on this one.
         let first = scope.spawn(|| {
             place(0);
             let mut sink = Count::default();
@@ -105,7 +105,7 @@ fn packets(rounds: u64) -> Duration {
     })
 }
 
-/// A message through the communicator's device, past the facade's checks.
+/// Sends a message through the communicator's device, without the facade's checks.
 fn send_unchecked(comm: &Comm, data: &[u8; 8], dest: u32) -> Result<()> {
     // SAFETY: only messages that are sent here are touched.
     let inner = unsafe { comm.communicator() };
@@ -131,7 +131,7 @@ fn recv_unchecked(comm: &Comm, data: &mut [u8; 8], source: u32) -> Result<()> {
     status.map(drop)
 }
 
-/// A way to send and a way to receive.
+/// One way to send and one way to receive.
 type Ways = (
     fn(&Comm, &[u8; 8], u32) -> Result<()>,
     fn(&Comm, &mut [u8; 8], u32) -> Result<()>,

@@ -1,8 +1,9 @@
-//! Collective operations among threads that are ranks: `OPERATION/TRANSPORT-RANKS/BYTES`, and the
-//! same with an `i` before it, started and waited for.
+//! Collective operations between threads as ranks: `OPERATION/TRANSPORT-RANKS/BYTES`. A name with
+//! an `i` before it stands for the nonblocking form, started and waited for.
 //!
-//! For a look before and after a change; for figures beside other implementations, between
-//! processes, there is `portolan bench coll`. Roots take turns, so that none runs ahead.
+//! These benches are for a comparison before and after a change. For figures beside other
+//! implementations, between processes, use `portolan bench coll`. The root rotates, so that no rank
+//! runs ahead.
 
 mod common;
 
@@ -13,13 +14,14 @@ use portolan::coll::{Allgather, Allreduce, Alltoall, Bcast, ReduceScatterBlock};
 use portolan::{Comm, Op, Result};
 use portolan_benches::threads;
 
-/// Sizes as in `portolan bench`: of the whole message where there is one, else of a rank's block.
+/// Sizes as in `portolan bench`: of the whole message if there is one, else of one rank's block.
 const SIZES: [usize; 2] = [8, 64 << 10];
 
-/// One call on buffers of a block and of a block per rank.
+/// One call on two buffers: one of a block, and one with a block per rank. The last argument is the
+/// root.
 type Call = fn(&Comm, &mut [f64], &mut [f64], u32) -> Result<()>;
 
-/// In a scope, which waits for it.
+/// The operation started in a scope, which waits for it.
 macro_rules! started {
     ($comm:ident, $call:expr) => {
         $comm.scope(|scope| scope.start($call).map(drop))
@@ -55,7 +57,7 @@ const CALLS: [(&str, Call); 10] = [
     }),
 ];
 
-/// A call, again and again.
+/// Repeats a call on all ranks and measures it.
 fn measure(transport: &str, ranks: u32, rounds: u64, bytes: usize, call: Call) -> Duration {
     let timed = threads::timed(transport, ranks, |comm| {
         let items = bytes / size_of::<f64>();

@@ -1,7 +1,7 @@
-//! What a match costs when many entries that do not match are waiting.
+//! The cost of a match while many entries that do not match are waiting.
 //!
-//! `depth-posted` and `depth-unexpected`: an 8-byte message one way past so many receives or
-//! messages that wait on both sides, over every transport. `matching`: the queues alone, without a
+//! `depth-posted` and `depth-unexpected`: one way of an 8-byte message while that many receives, or
+//! messages, wait on both sides, over every transport. `matching`: the queues alone, without a
 //! device.
 
 mod common;
@@ -17,10 +17,10 @@ use portolan_core::matching::{Envelope, Pattern as Wanted, PostedQueue, Unexpect
 
 const DEPTHS: [u32; 4] = [0, 10, 1000, 100_000];
 
-/// First tag of the entries that wait; far from those of the pattern.
+/// First tag of the waiting entries, far from the tags of the pattern.
 const WAITING: u32 = 1000;
 
-/// A ping-pong while `depth` entries wait, which `fill` puts there and `clear` takes away.
+/// A ping-pong while `depth` entries wait. `fill` adds the entries and `clear` removes them.
 fn past<W>(
     transport: &str,
     rounds: u64,
@@ -128,7 +128,7 @@ fn matching_posted(c: &mut Criterion) {
     group.finish();
 }
 
-/// The unexpected queue: a message arrives and is taken, past `depth` others.
+/// The unexpected queue: a message arrives and is received, past `depth` other messages.
 fn matching_unexpected(c: &mut Criterion) {
     let mut group = c.benchmark_group("matching-unexpected");
     for depth in DEPTHS {
@@ -148,7 +148,7 @@ fn matching_unexpected(c: &mut Criterion) {
     group.finish();
 }
 
-/// All of them are posted, and their messages arrive in the opposite order: per match.
+/// All receives are posted, and their messages arrive in the opposite order. The time is per match.
 fn matching_drain(c: &mut Criterion) {
     let mut group = c.benchmark_group("matching-drain-reverse");
     for depth in [1000, 100_000] {
@@ -168,7 +168,7 @@ fn matching_drain(c: &mut Criterion) {
     group.finish();
 }
 
-/// The pattern that the others are compared with: nothing waits, and nothing is built up before.
+/// The baseline for the others: no entries wait, and none are added before.
 fn bare(c: &mut Criterion) {
     let mut group = c.benchmark_group("depth-none");
     for transport in common::transports() {

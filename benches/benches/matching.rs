@@ -1,5 +1,5 @@
-//! The matching queues by themselves: so many receives with a tag each are posted and matched, in
-//! the same order, in reverse, or at random. No message moves; per element, two calls.
+//! The matching queues alone: many receives with a tag each are posted and then matched, in the
+//! same order, in reverse, or at random. No message moves; each element costs two calls.
 
 mod common;
 
@@ -17,7 +17,7 @@ fn envelope(tag: u32) -> Envelope {
     }
 }
 
-/// The tags of so many messages in the order in which they arrive.
+/// The tags of a number of messages, in the order in which the messages arrive.
 type Order = fn(u32) -> Vec<u32>;
 
 fn posted(c: &mut Criterion) {

@@ -1,8 +1,8 @@
-//! Packing by layout against the loop that one would write by hand.
+//! Packing by a layout, compared with a loop written by hand.
 //!
 //! Each shape has two benches, `pack-SHAPE/layout` and `pack-SHAPE/loop`, that put the same bytes
-//! into the same buffer; what a layout costs is the ratio of the two. They are checked to agree
-//! first.
+//! into the same buffer. Their ratio is the cost of a layout. Before the measurement they are
+//! checked to give the same bytes.
 
 mod common;
 
@@ -11,11 +11,11 @@ use std::hint::black_box;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use portolan_datatype::{Datatype, Layout, MsgRep};
 
-/// Rows and columns of the matrix: 2 MiB, so that a column is spread over many pages.
+/// Rows and columns of the matrix: 2 MiB, so that a column spans many pages.
 const ROWS: usize = 512;
 const COLUMNS: usize = 512;
 
-/// A particle as programs have it: with padding, which is not sent.
+/// A particle as it occurs in programs: with padding, which is not sent.
 #[derive(Clone, Copy, Datatype)]
 #[repr(C)]
 struct Particle {
@@ -24,7 +24,7 @@ struct Particle {
     cell: u32,
 }
 
-/// A shape: `count` items of `layout` in `source`, and the same by hand.
+/// Measures a shape: `count` items of `layout` in `source`, and the same bytes by a loop.
 fn shape(
     c: &mut Criterion,
     name: &str,
@@ -57,7 +57,7 @@ fn shape(
     group.finish();
 }
 
-/// Bytes that differ.
+/// Memory filled with varying bytes.
 fn filled(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|i| (i ^ i >> 8) as u8).collect()
 }
@@ -119,7 +119,7 @@ fn indexed(c: &mut Criterion) {
     });
 }
 
-/// No gaps at all: what is left is one copy.
+/// No gaps: packing is a single copy.
 fn contiguous(c: &mut Criterion) {
     let layout = Layout::contiguous(8192, &Layout::of::<f64>()).expect("legal");
     let source = filled(8192 * 8);

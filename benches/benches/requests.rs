@@ -1,4 +1,4 @@
-//! A round trip of 8 bytes in each form that the interface has: what do requests cost?
+//! A round trip of 8 bytes in each form of the interface, to show the cost of requests.
 
 mod common;
 
@@ -6,7 +6,7 @@ use common::between_two;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use portolan::{Comm, Result};
 
-/// Rounds of a form, on either side.
+/// One form: repeats its rounds, on either side.
 type Form = fn(&Comm, u64) -> Result<()>;
 
 const FORMS: [(&str, Form); 4] = [

@@ -1,9 +1,9 @@
-//! Both ranks of a job stepped by one thread, for counting instructions.
+//! One thread steps both ranks of a job, so that instructions can be counted.
 //!
-//! `step WHAT ROUNDS` sends so many messages of 8 bytes over shared memory, after as many to warm
-//! up; WHAT is the step whose function is counted, by a tool that counts what is called from
-//! `measured_WHAT`: `cargo xtask instructions` runs this under callgrind. The steps are the same
-//! whichever is counted, and in the same order.
+//! `step WHAT ROUNDS` sends ROUNDS messages of 8 bytes over shared memory, after as many to warm
+//! up. WHAT is the step to count: a tool that counts the instructions below `measured_WHAT` must
+//! run this program. `cargo xtask instructions` does so with callgrind. The steps and their order
+//! are the same whichever is counted.
 
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -44,7 +44,7 @@ fn run(what: &str, rounds: u32) -> Result<()> {
     let (mut to, mut from) = (vec![0_u64], vec![1_u64]);
     let mut buffer = [0_u64];
     for round in 0..2 * rounds {
-        // The first half warms up.
+        // The first half of the rounds is the warm-up.
         let measured = |name| counted(name) && round >= rounds;
         if measured("send") {
             measured_send(&zero, &[u64::from(round)])?;

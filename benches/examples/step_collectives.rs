@@ -1,12 +1,13 @@
-//! Two ranks that take turns in collective operations, for counting instructions.
+//! Two ranks take turns in collective operations, so that instructions can be counted.
 //!
-//! `step_collectives WHAT ROUNDS` takes so many rounds of operations of 8 bytes over shared memory,
-//! after as many to warm up; WHAT is the step whose function is counted, as in `step`. (Not in the
-//! same program: what the compiler calls or copies in a function depends on where else it is used.)
+//! `step_collectives WHAT ROUNDS` does ROUNDS rounds of operations of 8 bytes over shared memory,
+//! after as many to warm up. WHAT is the step to count, as in `step`. (It is a program of its own
+//! because the compiler's choice of what to inline into a function depends on where else that code
+//! is used.)
 //!
-//! Each rank has a thread of its own, because boards are made by both at once. Rank 1 is counted,
-//! from the beginning of a call to its end: rank 0 has shown its part by then, so that nobody waits
-//! in what is counted.
+//! Each rank has a thread of its own, because both ranks must take part when a board is made. Rank
+//! 1 is counted, from the beginning of a call to its end. Rank 0 has shown its part before, so the
+//! counted code never waits.
 
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -15,8 +16,9 @@ use std::sync::Barrier;
 use portolan::coll::{self, Allreduce, Bcast, Collective, Gather};
 use portolan::{Builder, Comm, Op, Result, World};
 
-/// The steps that can be counted, each called once in a round: two blocking operations, in which
-/// rank 1 receives and gives, and nonblocking ones, started in a scope and waited for.
+/// The steps that can be counted, each called once in a round: two blocking operations, in one of
+/// which rank 1 receives and in the other contributes, and nonblocking ones, started in a scope and
+/// waited for.
 const STEPS: [&str; 6] = [
     "bcast",
     "gather",
@@ -53,7 +55,7 @@ fn complain(text: &str) {
     eprintln!("step_collectives: {text}");
 }
 
-/// Takes the rounds; the second half of them counts.
+/// Runs the rounds; the second half of them counts.
 fn run(what: &str, rounds: u32) -> Result<()> {
     let turn = Barrier::new(2);
     let body = |world: World| {
@@ -81,7 +83,8 @@ fn run(what: &str, rounds: u32) -> Result<()> {
     Ok(())
 }
 
-/// The part of rank 0: shows what it has, lets rank 1 have its turn, and ends.
+/// The part of rank 0: shows its contribution, lets rank 1 have its turn, and completes the
+/// operation.
 fn show(comm: &Comm, step: &str, value: u64, turn: &Barrier) -> Result<()> {
     let (mut mine, mut all, mut sum) = ([value], [0; 2], [0]);
     let theirs = || {
@@ -94,7 +97,7 @@ fn show(comm: &Comm, step: &str, value: u64, turn: &Barrier) -> Result<()> {
             theirs();
         }
         "gather" => {
-            // The root of it waits, and so comes last.
+            // Rank 0 is the root here and would wait, so it comes last.
             theirs();
             comm.gather(&mine, &mut all, 0)?;
             assert_eq!(all, [value; 2]);
@@ -113,7 +116,7 @@ fn show(comm: &Comm, step: &str, value: u64, turn: &Barrier) -> Result<()> {
     Ok(())
 }
 
-/// Starts an operation, does something else, and waits for it.
+/// Starts an operation, calls `other`, and waits for the operation.
 fn around<C: Collective>(comm: &Comm, call: C, other: impl FnOnce()) -> Result<()> {
     comm.scope(|scope| {
         let started = scope.start(call)?;
@@ -122,7 +125,7 @@ fn around<C: Collective>(comm: &Comm, call: C, other: impl FnOnce()) -> Result<(
     })
 }
 
-/// The part of rank 1, where it is counted.
+/// The part of rank 1 in a counted round.
 fn measured(comm: &Comm, step: &str, value: u64) -> Result<()> {
     let measured = match step {
         "bcast" => measured_bcast,

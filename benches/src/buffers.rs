@@ -1,26 +1,26 @@
-//! The memory that messages come from and go to.
+//! The buffers from which messages come and into which they go.
 
 use portolan::{Error, ErrorKind, Result};
 
-/// Where buffers begin: pages, as in the OSU suite, so that runs do not differ by where the
+/// Buffers begin at page boundaries, as in the OSU suite, so that runs do not differ by where the
 /// allocator happened to put them.
 const ALIGNMENT: usize = 4096;
 
-/// Buffers to send from and as many to receive into, each at the beginning of a page and touched:
-/// one of each, or several that messages use by turns.
+/// Buffers to send from, and as many to receive into. Each begins at a page boundary and has been
+/// touched. There is one of each kind, or several that messages use in turn.
 #[derive(Debug)]
 pub struct Buffers {
     memory: Vec<u8>,
     first: usize,
     second: usize,
     bytes: usize,
-    /// From one buffer to the next.
+    /// The distance from one buffer to the next.
     stride: usize,
 }
 
 impl Buffers {
-    /// One buffer each way for messages of `bytes` bytes; the one to send is filled with `fill`,
-    /// the other with zeros.
+    /// One buffer in each direction for messages of `bytes` bytes. The send buffer is filled with
+    /// `fill`, the receive buffer with zeros.
     ///
     /// # Errors
     /// [`Exhausted`](ErrorKind::Exhausted) if there is no memory for them.
@@ -28,13 +28,13 @@ impl Buffers {
         Self::several(1, bytes, fill)
     }
 
-    /// The same with `count` buffers each way; with one if that is zero.
+    /// As [`new`](Self::new), with `count` buffers in each direction, or one if `count` is zero.
     ///
     /// # Errors
     /// [`Exhausted`](ErrorKind::Exhausted) if there is no memory for them.
     pub fn several(count: u32, bytes: usize, fill: u8) -> Result<Self> {
         let count = count.max(1) as usize;
-        // A page for nothing, too, so that all buffers have an address of their own.
+        // Even an empty buffer has a page, so that all buffers have different addresses.
         let stride = bytes.max(1).checked_next_multiple_of(ALIGNMENT);
         let area = stride.and_then(|stride| stride.checked_mul(count));
         let total = area
@@ -60,13 +60,13 @@ impl Buffers {
         })
     }
 
-    /// What is sent, and where to receive: the first buffer each way.
+    /// The first send buffer and the first receive buffer.
     pub fn both(&mut self) -> (&[u8], &mut [u8]) {
         let (front, back) = self.memory.split_at_mut(self.second);
         (&front[self.first..][..self.bytes], &mut back[..self.bytes])
     }
 
-    /// All buffers to send from, and all to receive into.
+    /// All send buffers, and all receive buffers.
     pub(crate) fn each(
         &mut self,
     ) -> (impl Iterator<Item = &[u8]>, impl Iterator<Item = &mut [u8]>) {
@@ -80,7 +80,7 @@ impl Buffers {
         )
     }
 
-    /// Fills each buffer to send from with its number: 1, 2, ...
+    /// Fills each send buffer with its number: 1, 2, ...
     #[cfg(test)]
     pub(crate) fn number(&mut self) {
         let area = &mut self.memory[self.first..self.second];

@@ -1,9 +1,9 @@
 //! Collective operations, timed one by one.
 //!
-//! As the OSU suite does: each operation is timed by every rank between two barriers, which are not
-//! timed, and the figure is the mean over operations and ranks. A loop without barriers would time
-//! how far the root of a broadcast can run ahead. Neighbour collectives are those of a ring: each
-//! rank has one before it and one after it.
+//! As in the OSU suite, every rank times each operation between two barriers, which are not timed,
+//! and the figure is the mean over operations and ranks. A loop without barriers would measure how
+//! far the root of a broadcast can run ahead. Neighbour collectives use a ring, in which each rank
+//! has one neighbour before it and one after it.
 
 mod data;
 mod described;
@@ -22,12 +22,13 @@ use crate::{Plan, Setup};
 use data::Floats;
 use described::described;
 
-/// Rank of the root, where there is one.
+/// Rank of the root, for operations that have one.
 const ROOT: u32 = 0;
-/// Looks at a nonblocking operation in a computation of its length.
+/// How often the computation checks the nonblocking operation that it hides.
 const LOOKS: u64 = 20;
 
-/// The figure of a rank in microseconds, or in percent hidden, and the rounds.
+/// The figure of this rank in microseconds, or the hidden share in percent, and the number of
+/// rounds.
 pub(crate) fn figure<L: Level, D: Device + 'static>(
     comm: &Comm<L, D>,
     collective: Collective,
@@ -35,8 +36,8 @@ pub(crate) fn figure<L: Level, D: Device + 'static>(
     setup: &Setup,
     plan: &Plan,
 ) -> Result<(f64, u64)> {
-    // A ring is a communicator of its own, and so is that of a persistent operation: of those,
-    // boards have room for some.
+    // A ring needs a communicator of its own. So does a persistent operation: the boards of a
+    // communicator have room for only some persistent operations.
     let apart = match (collective.is_of_neighbours(), form) {
         (true, _) => Some(ring(comm)?),
         (false, Form::Persistent) => Some(comm.dup()?),
@@ -71,24 +72,24 @@ pub(crate) fn figure<L: Level, D: Device + 'static>(
         &mut data,
         &mut seen,
     )?;
-    // What the operation takes longer than the computation was not hidden behind it.
+    // The time by which the operation exceeds the computation was not hidden behind it.
     let open = (seen.operation - seen.compute) / (alone * rounds as f64);
     Ok((100.0 * (1.0 - open).clamp(0.0, 1.0), rounds))
 }
 
-/// The same ranks in a ring.
+/// A communicator of the same ranks as a ring.
 fn ring<L: Level, D: Device>(comm: &Comm<L, D>) -> Result<Comm<L, D>> {
     let around = [Dimension::periodic(comm.size())];
     let ring = comm.cart_create(&around, false)?;
     Ok(ring.map_or_else(|| comm.clone(), |ring| Comm::clone(&ring)))
 }
 
-/// What a rank has seen, in seconds, over all rounds.
+/// What a rank has measured, in seconds, over all rounds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    /// In operations, from their beginning to their end.
+    /// Time in operations, from their beginning to their end.
     operation: f64,
-    /// In between, in computations.
+    /// Time in computations within the operations.
     compute: f64,
 }
 
@@ -103,7 +104,7 @@ fn blocking<L: Level, D: Device>(
     let (counts, blocks, shapes) = data.lists();
     for _ in 0..rounds {
         let (send, recv) = data.both();
-        // The call takes them away; whoever calls it has made them before.
+        // The call consumes the layouts, so they are made outside of the timed part.
         let both = collective
             .has_shapes()
             .then(|| (shapes.clone(), shapes.clone()));
@@ -155,7 +156,8 @@ fn blocking<L: Level, D: Device>(
     Ok(())
 }
 
-/// Starts each operation, computes for some turns in which it looks at it now and then, and waits.
+/// Starts each operation, computes for some turns while it checks the operation now and then, and
+/// waits.
 fn started<L: Level, D: Device + 'static>(
     comm: &Comm<L, D>,
     collective: Collective,
@@ -197,7 +199,7 @@ fn started<L: Level, D: Device + 'static>(
     Ok(())
 }
 
-/// Starts a persistent operation again and again, and waits for it.
+/// Starts a persistent operation again and again, and waits for it each time.
 fn restarted<L: Level, D: Device>(
     comm: &Comm<L, D>,
     again: &mut dyn persistent::Again,

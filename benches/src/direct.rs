@@ -14,26 +14,28 @@ use crate::{Buffers, Pattern, Plan, Role, Setup};
 
 /// Tag of the messages.
 const MESSAGE: u32 = 1;
-/// Tag of the receiver's word that it is there.
+/// Tag of the message by which the receiver says that it is ready.
 const READY: u32 = 2;
-/// Messages each way between two ranks whose memory is looked at: enough that they know each other.
+/// Messages in each direction before the memory of two ranks is measured: enough for all that they
+/// remember of each other.
 const TALKS: u32 = 32;
-/// How often as long as a send the sender computes.
+/// Length of the sender's computation, as a multiple of the time of a send.
 const COMPUTES: f64 = 4.0;
 
-/// What a starter sees of its sends, in seconds, over all rounds of a call.
+/// What a sender has measured in all rounds of a call, in seconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    /// From the beginning of a send until it is complete.
+    /// Time in sends, from their beginning until they are complete.
     send: f64,
-    /// In between, in computations.
+    /// Time in computations in between.
     compute: f64,
 }
 
-/// The share of a send in percent that is hidden behind a computation, and the rounds.
+/// The share of a send in percent that is hidden behind a computation, and the number of rounds.
 ///
-/// First sends alone are timed; then the sender computes for some times as long between the start
-/// of each send and waiting for it. What it then takes longer than the computation was not hidden.
+/// First, sends alone are timed. Then the sender computes for several times as long between the
+/// start of each send and waiting for it. The time by which a send then exceeds the computation was
+/// not hidden.
 pub(crate) fn overlap<L: Level, D: Device>(
     comm: &Comm<L, D>,
     role: Role,
@@ -91,7 +93,7 @@ fn sends<L: Level, D: Device>(
     Ok(seen)
 }
 
-/// Computes something that the compiler cannot leave out.
+/// A computation that the compiler cannot remove.
 fn compute(turns: u64) {
     let mut value = 1_u64;
     for turn in 0..turns {
@@ -108,7 +110,7 @@ fn seconds_of_a_turn() -> f64 {
     (monotonic_nanoseconds() - begun).max(1) as f64 * 1e-9 / TURNS as f64
 }
 
-/// The processor time of a rank that waits for a message, in percent of the time that it waits.
+/// The processor time of a waiting rank, in percent of the time that it waits.
 pub(crate) fn idle<L: Level, D: Device>(
     comm: &Comm<L, D>,
     role: Role,
@@ -131,14 +133,14 @@ pub(crate) fn idle<L: Level, D: Device>(
     Ok(100.0 * used)
 }
 
-/// Milliseconds from the start of the job until this rank has had a message from a neighbour.
+/// Milliseconds from the start of the job until this rank has received a message from a neighbour.
 pub(crate) fn startup<L: Level, D: Device>(comm: &Comm<L, D>, begun: u64) -> Result<f64> {
     talk(comm, 1)?;
     let now = monotonic_nanoseconds();
     Ok(now.saturating_sub(begun) as f64 / 1e6)
 }
 
-/// Memory of this rank in KiB after it has talked.
+/// Memory of this rank in KiB after it has exchanged messages.
 pub(crate) fn memory<L: Level, D: Device>(comm: &Comm<L, D>, pattern: Pattern) -> Result<f64> {
     let farthest = match pattern {
         Pattern::MemoryAll => comm.size().saturating_sub(1),
@@ -152,13 +154,14 @@ pub(crate) fn memory<L: Level, D: Device>(comm: &Comm<L, D>, pattern: Pattern) -
         let what = format!("the system does not tell the memory of this process: {error}");
         Error::new(ErrorKind::Internal, what).on_rank(comm.rank())
     })?;
-    // Nobody leaves before everybody has looked: shares are of those who are there.
+    // No rank leaves before all ranks have measured, because shared memory is divided among the
+    // ranks that are there.
     meet(comm)?;
     Ok(kib)
 }
 
-/// Nobody goes on before all have come here: a message goes around twice. In a barrier ranks would
-/// talk that otherwise do not, and what they know of each other is memory.
+/// Waits until all ranks are here: a message goes around the ring twice. In a barrier, ranks would
+/// talk that otherwise do not, and would need memory for each other.
 fn meet<L: Level, D: Device>(comm: &Comm<L, D>) -> Result<()> {
     let (rank, size) = (comm.rank(), comm.size());
     let (above, below) = ((rank + 1) % size, (rank + size - 1) % size);
@@ -176,7 +179,8 @@ fn meet<L: Level, D: Device>(comm: &Comm<L, D>) -> Result<()> {
     Ok(())
 }
 
-/// A message to the rank so far above, and one from the rank so far below, around the corner.
+/// Sends a message to the rank `distance` above, and receives one from the rank `distance` below,
+/// both modulo the number of ranks.
 fn talk<L: Level, D: Device>(comm: &Comm<L, D>, distance: u32) -> Result<()> {
     let (rank, size) = (comm.rank(), comm.size());
     let (above, below) = ((rank + distance) % size, (rank + size - distance) % size);

@@ -1,15 +1,16 @@
-//! What is measured, for everybody who measures: the patterns of the bench suite.
+//! The patterns of the bench suite, for all programs that measure them.
 //!
-//! The criterion benches of this package run them between threads of one process, over every device
-//! that is compiled in; `portolan bench` runs the same code between processes, and the C programs
-//! under `peers/` repeat it on other implementations. `docs/benchmarks.md` in the repository tells
-//! how to measure and how to read what comes out.
+//! The criterion benches of this package run the patterns between threads of one process, over
+//! every device that is compiled in. `portolan bench` runs the same code between processes, and the
+//! C programs under `peers/` repeat it on other implementations. `docs/benchmarks.md` in the
+//! repository explains how to measure and how to interpret the results.
 //!
-//! - [`Pattern`]: latency, bandwidth, message rate and so on, and what their figures mean.
-//! - [`Plan`]: how often, for a message of some size. [`Steps`]: what ranks do, in rounds.
+//! - [`Pattern`]: latency, bandwidth, message rate and so on, and the meaning of their figures.
+//! - [`Plan`]: how many rounds, for a message of some size. [`Steps`]: what the ranks do in a
+//!   round.
 //! - [`measure`]: one sample of a pattern, on all ranks of a communicator; [`measure_threads`] if
 //!   several threads of a rank take part.
-//! - [`machine`]: what the machine itself can do, with nobody's library in between.
+//! - [`machine`]: the limits of the machine itself, with no library in between.
 //! - [`process`]: what the system knows about this process.
 //! - [`threads`]: jobs of pinned threads for criterion's loops.
 

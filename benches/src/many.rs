@@ -9,8 +9,8 @@ use portolan::{Comm, Device, Result};
 use crate::pattern::ping_pong;
 use crate::{Buffers, Role};
 
-/// Ping-pongs of `rounds` rounds, one for each of `buffers`, each in a thread and with a tag of its
-/// own.
+/// Runs ping-pongs of `rounds` rounds, one for each of `buffers`, each in a thread of its own and
+/// with a tag of its own.
 pub(crate) fn run<D: Device + Sync>(
     comm: &Comm<Multiple, D>,
     role: Role,
@@ -25,7 +25,7 @@ where
             scope.spawn(move || ping_pong(comm, role, rounds, tag as u32, buffers))
         };
         let threads: Vec<_> = buffers.iter_mut().enumerate().map(each).collect();
-        // Everyone is waited for, whoever fails first.
+        // All threads are joined, whichever fails first.
         let outcomes: Vec<_> = threads
             .into_iter()
             .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))

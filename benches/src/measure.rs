@@ -7,18 +7,18 @@ use crate::pattern::Pool;
 use crate::waiting::Waiting;
 use crate::{Buffers, Pattern, Plan, Role, Steps, collective, direct, many};
 
-/// What a sample is of, but for the size.
+/// The parameters of a sample, except for the size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setup {
     /// What is measured.
     pub pattern: Pattern,
     /// Messages in a window.
     pub window: u32,
-    /// Buffers from which the messages of a window come by turns, and as many into which they go.
-    /// What has no windows uses the first.
+    /// Buffers from which the messages of a window come in turn, and as many into which they go.
+    /// Patterns without windows use the first.
     pub buffers: u32,
-    /// Time that a sample may take, in seconds: there are fewer rounds than planned if they would
-    /// take longer. [`Pattern::Idle`] waits that long.
+    /// Time that a sample may take, in seconds: if the planned rounds would take longer, there are
+    /// fewer. [`Pattern::Idle`] waits that long.
     pub limit: f64,
     /// Threads of a rank ([`Pattern::Multithread`]).
     pub threads: u32,
@@ -29,7 +29,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// The usual one: windows of 64 from one buffer, a second, two threads, and a job that starts
+    /// The default: windows of 64 from one buffer, one second, two threads, and a job that starts
     /// now.
     #[must_use]
     pub fn usual(pattern: Pattern) -> Self {
@@ -44,22 +44,22 @@ impl Setup {
     }
 }
 
-/// What a sample came to.
+/// The result of a sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
     /// As in the plan.
     pub bytes: usize,
-    /// In the pattern's unit: over pairs of ranks the mean or the sum (of bandwidths and rates),
-    /// over ranks the mean or (of times to start) the greatest.
+    /// In the pattern's unit. Over pairs of ranks it is the mean, or the sum for bandwidths and
+    /// rates; over ranks it is the mean, or the greatest for times to start.
     pub value: f64,
     /// Rounds that were timed.
     pub rounds: u64,
 }
 
-/// Takes one sample. Collective; the same on every rank.
+/// Takes one sample. Collective; the arguments are the same on every rank.
 ///
-/// The time is the device's, so a device with virtual time gives its own. The C programs under
-/// `peers/` do the same step by step.
+/// The device measures the time, so a device with virtual time gives virtual time. The C programs
+/// under `peers/` do the same step by step.
 ///
 /// # Errors
 /// [`Exhausted`](ErrorKind::Exhausted) if there is no memory for the messages;
@@ -113,7 +113,7 @@ pub fn measure<L: Level, D: Device + 'static>(
 }
 
 /// Takes one sample of [`Pattern::Multithread`]: each of `setup.threads` threads of a rank has a
-/// thread of another rank as its partner, and all talk at a time.
+/// thread of another rank as its partner, and all pairs talk at the same time.
 ///
 /// # Errors
 /// As [`measure`].
@@ -138,7 +138,8 @@ where
     pool(comm, setup.pattern, plan, value, rounds)
 }
 
-/// Warms up, takes as many rounds as are planned and affordable, and says how long they took.
+/// Warms up, runs as many rounds as are planned and affordable, and returns the time and the number
+/// of rounds.
 pub(crate) fn timed<L: Level, D: Device>(
     comm: &Comm<L, D>,
     setup: &Setup,
@@ -151,14 +152,15 @@ pub(crate) fn timed<L: Level, D: Device>(
         run(rounds)?;
         Ok(comm.wtime() - begun)
     };
-    // Rank 0's clock decides for all.
+    // Rank 0's clock decides for all ranks.
     let agree = |rounds| -> Result<u64> {
         let mut rounds = [rounds];
         comm.bcast(&mut rounds, 0)?;
         Ok(rounds[0])
     };
-    // Even the warm-up may be too long: a queue of 100,000 entries costs some peers 20 ms a
-    // message, and ranks that begin in step may fall out of it. So it grows while it is short.
+    // Even the warm-up may take too long: with a queue of 100,000 entries some peers need 20 ms a
+    // message, and ranks that begin in step may fall out of it. So the warm-up grows only while it
+    // is short.
     let mut last = (timed(1)?, 1);
     let (mut warm, mut spent) = (1, last.0);
     loop {
@@ -181,13 +183,13 @@ pub(crate) fn timed<L: Level, D: Device>(
     let each = last.0 / last.1 as f64;
     let rounds = agree(affordable(plan.rounds, each, setup.limit))?;
     if rounds == 0 {
-        // One round is enough: 100,000 matches cost some peers minutes.
+        // The last round of the warm-up is the sample: 100,000 matches take some peers minutes.
         return Ok(last);
     }
     Ok((timed(rounds)?, rounds))
 }
 
-/// Puts the figures of the ranks together.
+/// Combines the figures of the ranks.
 fn pool<L: Level, D: Device>(
     comm: &Comm<L, D>,
     pattern: Pattern,
@@ -212,8 +214,8 @@ fn pool<L: Level, D: Device>(
     })
 }
 
-/// As many rounds of `each` seconds as there is time for: `planned` at most, and none if one takes
-/// four times too long.
+/// The number of rounds of `each` seconds that fit into `limit`: at most `planned`, and none if one
+/// round takes more than four times the limit.
 pub(crate) fn affordable(planned: u64, each: f64, limit: f64) -> u64 {
     let room = limit / each;
     if room < 0.25 {
@@ -247,8 +249,7 @@ mod tests {
     fn expect_sample(pattern: Pattern, samples: &[Sample]) {
         let value = samples[0].value;
         assert!(value.is_finite() && value >= 0.0, "{pattern:?} {value}");
-        // Nothing may be hidden, and no processor time may be seen, but everything else is
-        // something.
+        // The hidden share and the processor time may be 0; every other figure is above 0.
         let may_be_nothing = matches!(
             pattern,
             Pattern::Overlap | Pattern::Idle | Pattern::Collective(_, Form::Hidden)

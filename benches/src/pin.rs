@@ -1,8 +1,8 @@
-//! Threads that stay on one processor.
+//! Threads that are bound to one processor.
 
 use std::{fmt, io};
 
-/// A thread that could not be put on a processor.
+/// The error if a thread could not be bound to a processor.
 #[derive(Debug)]
 pub struct PinError {
     processor: usize,
@@ -22,7 +22,7 @@ impl std::error::Error for PinError {
     }
 }
 
-/// The processors that this thread may run on, in ascending order; none if the system does not
+/// The processors that this thread may run on, in ascending order; empty if the system does not
 /// tell.
 #[must_use]
 pub fn allowed_processors() -> Vec<usize> {
@@ -38,10 +38,10 @@ pub fn allowed_processors() -> Vec<usize> {
         .collect()
 }
 
-/// Puts the calling thread on a processor for good.
+/// Binds the calling thread to a processor permanently.
 ///
 /// # Errors
-/// If the processor is not there or not allowed.
+/// If the processor does not exist or is not allowed.
 pub fn pin(processor: usize) -> Result<(), PinError> {
     // SAFETY: as in `allowed_processors`.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };

@@ -1,12 +1,12 @@
-//! How often.
+//! How many rounds are measured.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::Pattern;
 
-/// How often a pattern is repeated for messages of one size. Ours and the peers' programs are given
-/// the same plans.
+/// The number of rounds of a pattern for messages of one size. Portolan's ranks and the peers'
+/// programs get the same plans.
 ///
 /// As text, `bytes:rounds:warm_up`:
 ///
@@ -19,20 +19,20 @@ use crate::Pattern;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Length of a message, or whatever the pattern's [axis](Pattern::axis) is.
+    /// Length of a message, or the value on the pattern's [axis](Pattern::axis).
     pub bytes: usize,
     /// Rounds that are timed, if they do not take too long.
     pub rounds: u64,
-    /// Rounds before them.
+    /// Rounds of warm-up before them.
     pub warm_up: u64,
 }
 
-/// How many times as many rounds make hundreds of time slices.
+/// The factor by which a sample becomes hundreds of time slices long.
 const AMONG_OTHERS: u64 = 200;
 
 impl Plan {
-    /// What makes a sample of some milliseconds: as many rounds as the OSU suite has for small
-    /// messages, fewer for large ones.
+    /// The default plan, for a sample of some milliseconds: as many rounds as the OSU suite has for
+    /// small messages, fewer for large ones.
     #[must_use]
     pub fn usual(pattern: Pattern, bytes: usize, window: u32) -> Self {
         let fit = |total: u64, least: u64, most: u64| {
@@ -58,9 +58,10 @@ impl Plan {
         Self::with_rounds(bytes, rounds)
     }
 
-    /// For ranks that share their cores with other work: so many rounds that a sample is as long as
-    /// it may be. The usual ones are over within a time slice or two (3 ms each), where nothing but
-    /// chance says whether both partners run. What has one round, a job for example, keeps it.
+    /// The plan for ranks that share their cores with other work: so many rounds that a sample is
+    /// as long as its limit allows. The default rounds end within a time slice or two (3 ms each),
+    /// where it is chance whether both partners run. A plan of one round, such as the start of a
+    /// job, stays the same.
     #[must_use]
     pub fn among_others(self) -> Self {
         let times = if self.rounds == 1 { 1 } else { AMONG_OTHERS };
@@ -70,7 +71,7 @@ impl Plan {
         }
     }
 
-    /// That many rounds, and a tenth as many before them.
+    /// A plan of `rounds` rounds, with a tenth as many rounds of warm-up.
     #[must_use]
     pub fn with_rounds(bytes: usize, rounds: u64) -> Self {
         Self::new(bytes, rounds, (rounds / 10).max(1))
@@ -91,7 +92,7 @@ impl fmt::Display for Plan {
     }
 }
 
-/// A text that is no [`Plan`].
+/// The error for a text that is not a [`Plan`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParsePlanError(String);
 

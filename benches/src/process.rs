@@ -2,7 +2,8 @@
 
 use std::{fs, io};
 
-/// Nanoseconds since some moment before this machine's processes: the same for all of them.
+/// Nanoseconds since a moment before any process of this machine started. All processes agree on
+/// it.
 #[must_use]
 pub fn monotonic_nanoseconds() -> u64 {
     let mut time = libc::timespec {
@@ -14,16 +15,16 @@ pub fn monotonic_nanoseconds() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Whose processor time is meant.
+/// Selects whose processor time is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// That of all threads of this process.
+    /// All threads of this process.
     Process,
-    /// That of the children for which it has waited, and of those for which they have.
+    /// The children for which this process has waited, and those for which they have waited.
     Children,
 }
 
-/// Processor time in seconds, in the kernel and outside.
+/// Processor time in seconds, in the kernel and in user mode.
 #[must_use]
 pub fn processor_seconds(whose: Whose) -> f64 {
     let who = match whose {
@@ -32,22 +33,22 @@ pub fn processor_seconds(whose: Whose) -> f64 {
     };
     // SAFETY: an rusage is numbers, for which zero is valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: `usage` is writable; the call fails for nobody else than an unknown `who`.
+    // SAFETY: `usage` is writable. The call fails only for an unknown `who`.
     unsafe { libc::getrusage(who, &raw mut usage) };
     let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 * 1e-6;
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
 
-/// Makes this process the first of a session of its own, as a program that somebody else has
-/// started would be: the kernel shares processors between sessions. A process that leads its group
-/// stays.
+/// Makes this process the leader of a session of its own, as if another user had started it: the
+/// kernel shares processors between sessions. A process that leads its group already stays in its
+/// session.
 pub fn begin_session() {
     // SAFETY: setsid touches no memory of this process. It fails where this is a session already.
     unsafe { libc::setsid() };
 }
 
-/// Memory of this process in KiB that is no copy of a file: its own, and its share of what it has
-/// together with others.
+/// Memory of this process in KiB, without copies of files: its private memory, and its share of
+/// what it shares with other processes.
 ///
 /// # Errors
 /// If the system does not tell (`/proc/self/smaps_rollup`).
@@ -81,7 +82,7 @@ mod tests {
         assert!(proportional_kib().unwrap() > 100.0);
         let before = processor_seconds(Whose::Process);
         let mut least = before;
-        // Some work: until the clock of the processor time has moved.
+        // Spins until the clock of the processor time has moved.
         while least == before {
             least = processor_seconds(Whose::Process);
         }

@@ -1,4 +1,4 @@
-//! Who talks to whom.
+//! Which ranks talk to each other.
 
 /// A rank's part in a pattern of pairs.
 ///
@@ -11,23 +11,23 @@
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Starts, and takes the time.
+    /// The rank starts, and measures the time.
     Starts {
         /// The rank that answers.
         peer: u32,
     },
-    /// Answers.
+    /// The rank answers.
     Answers {
         /// The rank that starts.
         peer: u32,
     },
-    /// The one rank too many of an odd number.
+    /// The rank without a partner, if the number of ranks is odd.
     Rests,
 }
 
 impl Role {
-    /// Ranks of the first half start, each with its own partner in the second half: the order of
-    /// OSU's `osu_mbw_mr`.
+    /// Each rank of the first half starts and has its own partner in the second half, in the order
+    /// of OSU's `osu_mbw_mr`.
     #[must_use]
     pub fn of(rank: u32, size: u32) -> Self {
         let half = size / 2;
@@ -38,7 +38,7 @@ impl Role {
         }
     }
 
-    /// The rank on the other side.
+    /// The partner.
     #[must_use]
     pub fn peer(self) -> Option<u32> {
         match self {

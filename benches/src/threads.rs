@@ -6,7 +6,7 @@ use portolan::{Builder, Comm, Error, ErrorKind, Result};
 
 use crate::{allowed_processors, pin};
 
-/// The transports that are compiled in and can join threads of this process, the best first.
+/// The transports that are compiled in and can connect threads of this process, the best first.
 #[must_use]
 pub fn transports() -> Vec<&'static str> {
     let joins = |name: &&str| {
@@ -19,8 +19,8 @@ pub fn transports() -> Vec<&'static str> {
     all.iter().map(|info| info.name).filter(joins).collect()
 }
 
-/// Runs `body` on `ranks` threads over a transport and gives what rank 0 says it took: the body
-/// warms up, meets the others at a barrier, and times what it measures.
+/// Runs `body` on `ranks` threads over a transport and returns the time that rank 0's `body`
+/// returns. The body warms up, meets the other ranks at a barrier, and times what it measures.
 ///
 /// Each rank has a processor of its own if there are enough.
 ///
@@ -51,7 +51,7 @@ pub fn timed(
         .try_threads(ranks, |world| {
             let rank = world.rank() as usize;
             if ranks as usize <= processors.len() {
-                // Not pinned is measured less well, and still measured.
+                // If pinning fails, the figure is less reliable, but still a figure.
                 let _ = pin(processors[rank]);
             }
             body(&world.comm())

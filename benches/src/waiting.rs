@@ -1,4 +1,4 @@
-//! Receives and messages that wait while others pass.
+//! Receives and messages that wait while other messages pass.
 
 use portolan::Level;
 use portolan::{Comm, Device, Result, Source};
@@ -6,19 +6,19 @@ use portolan::{Comm, Device, Result, Source};
 use crate::window::Window;
 use crate::{Pattern, Role};
 
-/// First tag of what waits: above those of the patterns.
+/// First tag of the waiting entries, above those of the patterns.
 const WAITING: u32 = 1000;
 
-/// What the pattern wants to have waiting on both sides.
+/// The entries that a pattern wants to have waiting on both sides.
 #[derive(Debug)]
 pub(crate) struct Waiting<'a, L: Level, D: Device> {
     window: Window<'a, L, D>,
-    /// The rank from which messages have come that wait, and how many.
+    /// The rank whose messages wait here unexpected, and how many there are.
     unexpected: Option<(u32, u32)>,
 }
 
 impl<'a, L: Level, D: Device> Waiting<'a, L, D> {
-    /// Puts it there. Collective.
+    /// Adds the entries. Collective.
     pub(crate) fn put(
         comm: &'a Comm<L, D>,
         pattern: Pattern,
@@ -47,7 +47,8 @@ impl<'a, L: Level, D: Device> Waiting<'a, L, D> {
         Ok(waiting)
     }
 
-    /// Takes it away again. Collective; without this, receives are cancelled when it is dropped.
+    /// Removes the entries. Collective. Without this call, receives are cancelled when the value is
+    /// dropped.
     pub(crate) fn take(mut self) -> Result<()> {
         if let Some((peer, count)) = self.unexpected {
             let tags = (0..count).map(|at| WAITING + at);

@@ -1,4 +1,4 @@
-//! Many operations at a time on one buffer, as the OSU suite has them, or on several by turns.
+//! Many operations at a time on one buffer, as in the OSU suite, or on several in turn.
 
 use std::marker::PhantomData;
 
@@ -7,28 +7,28 @@ use portolan::{Comm, Device, Result, Source, Tag, Tags};
 use portolan_core::comm::NoUnwind;
 use portolan_core::{ContigBuf, Request, SendMode};
 
-/// Operations that are on their way, whose messages come from some buffers by turns and go to as
-/// many others: often one of each.
+/// Operations under way. Their messages come from several buffers in turn and go to as many others;
+/// often it is one of each.
 ///
-/// The typed interface wants a buffer of its own for every receive. The OSU suite, with whose
-/// figures people compare, receives a whole window into one; so this one goes through the device,
-/// as a C layer would, with the checks that the typed calls make.
+/// The typed interface needs a buffer of its own for every receive. The OSU suite, with whose
+/// figures users compare, receives a whole window into one buffer. So this type calls the device
+/// directly, as a C layer would, with the checks that the typed calls make.
 ///
 /// Budget: no allocation once a window has been filled.
 #[derive(Debug)]
 pub(crate) struct Window<'a, L: Level, D: Device> {
     comm: &'a Comm<L, D>,
     messages: u32,
-    // One or more each.
+    // At least one buffer each.
     send: Vec<ContigBuf>,
     receive: Vec<ContigBuf>,
     active: Vec<Request>,
-    // The buffers, borrowed until every request on them is over, which `drop` sees to.
+    // The buffers, borrowed until every request on them is complete, which `drop` ensures.
     buffers: PhantomData<(&'a [u8], &'a mut [u8])>,
 }
 
 impl<'a, L: Level, D: Device> Window<'a, L, D> {
-    /// One buffer or more each way.
+    /// A window with at least one buffer in each direction.
     pub(crate) fn new(
         comm: &'a Comm<L, D>,
         messages: u32,
@@ -52,7 +52,7 @@ impl<'a, L: Level, D: Device> Window<'a, L, D> {
         self.send_each(dest, (0..self.messages).map(|_| tag))
     }
 
-    /// Starts a send with each of these tags, the first from the first buffer.
+    /// Starts a send for each of these tags, the first from the first buffer.
     #[inline]
     pub(crate) fn send_each(&mut self, dest: u32, tags: impl Iterator<Item = u32>) -> Result<()> {
         // SAFETY: only requests that are made here are touched.
@@ -67,13 +67,14 @@ impl<'a, L: Level, D: Device> Window<'a, L, D> {
         Ok(())
     }
 
-    /// Starts a window of receives. Of those that have a buffer in common, the last one wins.
+    /// Starts a window of receives. If several have a buffer in common, the last one to arrive
+    /// wins.
     #[inline]
     pub(crate) fn receive(&mut self, source: u32, tag: u32) -> Result<()> {
         self.receive_each(source, (0..self.messages).map(|_| tag))
     }
 
-    /// Starts a receive with each of these tags, from one source or from any, the first into the
+    /// Starts a receive for each of these tags, from one source or from any, the first into the
     /// first buffer.
     #[inline]
     pub(crate) fn receive_each(
@@ -95,14 +96,14 @@ impl<'a, L: Level, D: Device> Window<'a, L, D> {
         Ok(())
     }
 
-    /// Waits for everything that was started; the first error of it.
+    /// Waits for all operations that were started, and returns the first error.
     #[inline]
     pub(crate) fn wait(&mut self) -> Result<()> {
         // SAFETY: only requests that were made here are touched.
         let device = unsafe { self.comm.communicator() }.device();
         let mut outcome = Ok(());
         for request in self.active.drain(..) {
-            // Over whatever it says.
+            // The request is complete whatever the result is.
             if let Err(error) = device.wait(request)
                 && outcome.is_ok()
             {
@@ -118,12 +119,13 @@ impl<L: Level, D: Device> Drop for Window<'_, L, D> {
         if self.active.is_empty() {
             return;
         }
-        // Something failed while the window was being filled, or nobody is to come.
+        // Either an operation failed while the window was being filled, or the messages will never
+        // come.
         let guard = NoUnwind::new("the end of a window");
         // SAFETY: only requests that were made here are touched.
         let device = unsafe { self.comm.communicator() }.device();
         for &request in &self.active {
-            // Whether it helps shows at the completion.
+            // Whether the cancellation succeeds shows when the request completes.
             let _ = device.cancel(request);
         }
         let _ = self.wait();

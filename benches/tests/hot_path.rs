@@ -1,7 +1,7 @@
-//! The budget of a small message: no allocation, and no system call, from the call of the facade to
-//! its end, over shared memory, with both ranks stepped by one thread.
+//! The budget of a small message over shared memory: no allocation and no system call between the
+//! facade's call and its end. One thread steps both ranks.
 //!
-//! Each case is a process of its own, because a filter on system calls stays as long as its
+//! Each case is a process of its own, because a filter on system calls stays for the life of a
 //! process.
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -11,20 +11,20 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use libtest_mimic::{Arguments, Failed, Trial};
 use portolan::{Builder, Comm, Result};
 
-/// Names the case to the process that plays it.
+/// The variable that names the case to the process that plays it.
 const CASE: &str = "HOT_PATH_CASE";
 
-/// How a case's process ends.
+/// Exit codes of a case's process.
 const QUIET: i32 = 0;
 const CALLED: i32 = 3;
 const ALLOCATED: i32 = 4;
 const REFUSED: i32 = 5;
 const BROKEN: i32 = 6;
 
-/// Seconds after which a case is taken for one that hangs.
+/// Seconds after which a case counts as hanging.
 const GUARD: u32 = 60;
 
-/// Messages before the filter, and behind it.
+/// Messages before the filter is set, and behind it.
 const WARM_UP: u32 = 2000;
 const ROUNDS: u32 = 2000;
 
@@ -32,8 +32,8 @@ struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-/// A descriptor of the standard error that only [`say`] knows: nobody else can write behind the
-/// filter.
+/// A copy of the standard error's descriptor that only [`say`] knows. No other code can write while
+/// the filter is set.
 static REPORT: AtomicI32 = AtomicI32::new(-1);
 
 // SAFETY: every call is handed on to the system's allocator unchanged.
@@ -53,7 +53,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What is done behind the filter; the last three show that it would be seen.
+/// The cases that run behind the filter, with the exit code that each must have. The last three
+/// prove that the filter and the counter detect a violation.
 const CASES: [(&str, i32); 7] = [
     ("blocking", QUIET),
     ("unexpected", QUIET),
@@ -66,7 +67,7 @@ const CASES: [(&str, i32); 7] = [
 
 fn main() -> ExitCode {
     if let Ok(case) = std::env::var(CASE) {
-        // SAFETY: alarm has no conditions. A case that hangs is not to hang for ever.
+        // SAFETY: alarm has no conditions. It ends a case that hangs.
         unsafe { libc::alarm(GUARD) };
         end(play(&case).unwrap_or(BROKEN));
     }
@@ -75,7 +76,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-/// Plays a case in a process of its own.
+/// Runs a case in a process of its own.
 fn expect(case: &str, expected: i32) -> Result<(), Failed> {
     let output = Command::new(std::env::current_exe()?)
         .env(CASE, case)
@@ -99,12 +100,13 @@ fn skipped(case: &str) {
     println!("skipped: hot path, {case}: this machine allows no filter on system calls");
 }
 
-/// The case; comes back only if it fails.
+/// Plays the case. Returns only if it fails.
 fn play(case: &str) -> Result<i32> {
     let worlds = Builder::new().transport("shm").in_process(2)?;
     let (zero, one) = (worlds[0].comm(), worlds[1].comm());
     let round = |case: &str| step(case, &zero, &one);
-    // Ranks that have not met take one message, and the next has to wait for them.
+    // Two ranks that have not connected yet take only one message, and the next must wait for the
+    // connection.
     (0..100).try_for_each(|_| round("blocking"))?;
     for _ in 0..WARM_UP {
         round(case)?;
@@ -119,8 +121,8 @@ fn play(case: &str) -> Result<i32> {
     match case {
         // SAFETY: getppid has no conditions, and no way to fail.
         "a system call" => drop(unsafe { libc::getppid() }),
-        // SAFETY: the text is readable. To the standard error, as whoever logs on the hot path
-        // would.
+        // SAFETY: the text is readable. It goes to the standard error, as a log message on the hot
+        // path would.
         "a word" => drop(unsafe { libc::write(2, b"here\n".as_ptr().cast(), 5) }),
         "an allocation" => drop(std::hint::black_box(Box::new(1_u8))),
         _ => {}
@@ -129,7 +131,7 @@ fn play(case: &str) -> Result<i32> {
     if allocations > 0 {
         say(allocations);
     }
-    // Before the job is left, which needs system calls.
+    // Exits before the job is left, which needs system calls.
     end(if allocations > 0 { ALLOCATED } else { QUIET })
 }
 
@@ -139,14 +141,14 @@ fn end(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// One message of 8 bytes, in one of the ways of the interface.
+/// Sends one message of 8 bytes, by one of the interface's forms.
 fn step(case: &str, zero: &Comm, one: &Comm) -> Result<()> {
     let (out, mut back) = ([1_u64], [0_u64]);
     match case {
         "unexpected" => {
             zero.send(&out, 1, 1)?;
             zero.send(&out, 1, 0)?;
-            // The first is put aside while the second is looked for.
+            // The first message is put aside while the second is searched.
             one.recv_into(&mut back, 0, 0)?;
             one.recv_into(&mut back, 0, 1)?;
         }
@@ -168,8 +170,9 @@ fn step(case: &str, zero: &Comm, one: &Comm) -> Result<()> {
     Ok(())
 }
 
-/// From here on every system call but the last of a process, and what [`say`] writes, ends it with
-/// [`CALLED`], saying the call's number. Whether this could be done.
+/// Sets a filter: from here on every system call ends the process with [`CALLED`] and prints the
+/// call's number. Only the exit of the process and the writes of [`say`] are allowed. Returns
+/// whether the filter could be set.
 fn forbid_system_calls() -> bool {
     // SAFETY: dup has no conditions.
     let report = unsafe { libc::dup(2) };
@@ -191,14 +194,14 @@ fn forbid_system_calls() -> bool {
         jf: 0,
         k: value,
     };
-    // Skips so many statements if what was loaded is that number, and so many if it is not.
+    // Skips `skip` statements if the loaded value is `number`, else `skip_else` statements.
     let jump = |number: u32, skip: u8, skip_else: u8| libc::sock_filter {
         jt: skip,
         jf: skip_else,
         ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, number)
     };
     let load = |at: usize| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at as u32);
-    // The lower half of the first argument: a descriptor has no more.
+    // The lower half of the first argument, which is all of a descriptor.
     let descriptor = std::mem::offset_of!(libc::seccomp_data, args)
         + if cfg!(target_endian = "big") { 4 } else { 0 };
     let mut program = [
@@ -227,9 +230,10 @@ fn forbid_system_calls() -> bool {
         } == 0
 }
 
-/// A system call was made that the filter does not let through.
+/// Handles a system call that the filter does not allow.
 extern "C" fn on_call(_signal: i32, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
-    /// Where the kernel writes the call's number: behind three numbers, a gap and a pointer.
+    /// Offset of the call's number in the kernel's siginfo_t: behind three numbers, a gap and a
+    /// pointer.
     const NUMBER: usize = 24;
     // SAFETY: the kernel gives a siginfo_t, which is larger than that, and for this signal has the
     // number of the call there.
@@ -238,8 +242,8 @@ extern "C" fn on_call(_signal: i32, info: *mut libc::siginfo_t, _context: *mut l
     end(CALLED);
 }
 
-/// A number on the standard error, by the one descriptor that the filter lets through, without
-/// anything that allocates or locks.
+/// Prints a number to the standard error, by the one descriptor that the filter allows, without any
+/// allocation or lock.
 fn say(mut number: u64) {
     let mut digits = [b'0'; 20];
     let mut first = digits.len();

@@ -1,6 +1,6 @@
-//! What the benches between ranks share.
+//! Shared parts of the benches between ranks.
 
-// Each bench is a crate of its own and uses what it needs.
+// Each bench is a crate of its own and uses only some of these items.
 #![allow(dead_code)]
 
 use std::sync::Once;
@@ -13,7 +13,7 @@ use portolan_benches::{Buffers, Pattern, Steps, threads};
 /// Messages in a window, as in the OSU suite.
 pub(crate) const WINDOW: u32 = 64;
 
-/// Short measurements: the whole suite is to be run between two changes of the code.
+/// Short measurements, so that the whole suite can be run between two changes of the code.
 pub(crate) fn quick() -> Criterion {
     Criterion::default()
         .sample_size(10)
@@ -25,8 +25,8 @@ pub(crate) fn quick() -> Criterion {
 /// Every device that can be compiled in.
 const DEVICES: [&str; 4] = ["shm", "ofi", "t3e-sim", "memory"];
 
-/// The devices that are measured. One that a filter names and that is not among them is said to be
-/// missing, once.
+/// The devices that are measured. If a filter names a device that is not among them, that is
+/// reported, once.
 pub(crate) fn transports() -> Vec<&'static str> {
     static SAID: Once = Once::new();
     let here = threads::transports();
@@ -60,7 +60,7 @@ fn say_missing(name: &str) {
     }
 }
 
-/// A body that is measured on two ranks: `run(comm, rounds)` must do the same on both sides.
+/// Measures a body on two ranks: `run(comm, rounds)` must do the same number of rounds on both.
 pub(crate) fn between_two(
     transport: &str,
     rounds: u64,
@@ -76,7 +76,8 @@ pub(crate) fn between_two(
     timed.unwrap_or_else(|error| panic!("{transport}: {error}"))
 }
 
-/// A pattern over every transport, for messages of some sizes: `PATTERN/TRANSPORT/BYTES`.
+/// Measures a pattern over every transport, for messages of several sizes:
+/// `PATTERN/TRANSPORT/BYTES`.
 pub(crate) fn pattern(c: &mut Criterion, pattern: Pattern, sizes: &[usize]) {
     for transport in transports() {
         for &bytes in sizes {
@@ -97,7 +98,7 @@ pub(crate) fn pattern(c: &mut Criterion, pattern: Pattern, sizes: &[usize]) {
                         let mut buffers = Buffers::new(bytes, comm.rank() as u8)?;
                         Steps::new(pattern, bytes, WINDOW).run(comm, rounds, &mut buffers)
                     });
-                    // One way is half of a round.
+                    // One way is half of a round trip.
                     if pattern == Pattern::Latency {
                         time / 2
                     } else {

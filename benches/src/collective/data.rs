@@ -1,29 +1,29 @@
-//! Buffers, counts and layouts of an operation that is measured.
+//! Buffers, counts and layouts for a measured operation.
 
 use portolan::coll::Shapes;
 use portolan::{Error, ErrorKind, Layout, Result};
 
 use crate::pattern::Collective;
 
-/// Neighbours of a rank: the one before it and the one after it.
+/// Number of neighbours of a rank: the one before it and the one after it.
 const SIDES: usize = 2;
 
-/// What is contributed and where results go: single-precision numbers at the beginnings of pages.
+/// Buffers for contributions and results: single-precision numbers, each buffer at a page boundary.
 #[derive(Debug)]
 pub(super) struct Floats {
     memory: Vec<f32>,
     send: std::ops::Range<usize>,
     recv: std::ops::Range<usize>,
-    /// Items of each rank's block of a reduce-scatter.
+    /// Items of each rank's block in a reduce-scatter.
     counts: Vec<usize>,
-    /// Items of a block, of operations with several, and how many there are.
+    /// For operations with several blocks: the items in a block, and the number of blocks.
     block: usize,
     blocks: usize,
 }
 
 impl Floats {
-    /// Room for an operation on `bytes` bytes: of the whole message where there is one, else of the
-    /// block of one rank.
+    /// Buffers for an operation on `bytes` bytes: the size of the whole message if there is one,
+    /// else of one rank's block.
     pub(super) fn new(collective: Collective, bytes: usize, ranks: u32) -> Result<Self> {
         const PAGE: usize = 4096 / size_of::<f32>();
         let (items, ranks) = (bytes / size_of::<f32>(), ranks as usize);
@@ -36,7 +36,7 @@ impl Floats {
             ranks
         };
         let all = items.checked_mul(blocks);
-        // Equal blocks of a vector that is at least as long.
+        // A reduce-scatter in equal blocks uses a vector of at least this length.
         let part = items.div_ceil(ranks);
         let (send, recv) = match collective {
             Collective::Gather | Collective::Allgather => (Some(items), all),
@@ -76,7 +76,7 @@ impl Floats {
         })
     }
 
-    /// Counts of a reduce-scatter; equal counts; and the same as layouts.
+    /// The counts of a reduce-scatter, equal counts for all blocks, and the blocks as layouts.
     pub(super) fn lists(&self) -> (Vec<usize>, Vec<usize>, Shapes) {
         let (blocks, block) = (self.blocks, self.block);
         let float = Layout::of::<f32>();
@@ -85,7 +85,7 @@ impl Floats {
         (self.counts.clone(), vec![block; blocks], shapes)
     }
 
-    /// What is contributed, and where results go.
+    /// The contribution, and the buffer for results.
     pub(super) fn both(&mut self) -> (&[f32], &mut [f32]) {
         let (front, back) = self.memory.split_at_mut(self.recv.start);
         (&front[self.send.clone()], &mut back[..self.recv.len()])

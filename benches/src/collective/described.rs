@@ -1,8 +1,8 @@
-//! The operations as values, for the forms that take them so.
+//! The operations as values, for the forms that take them as values.
 
-/// Describes the operation `$which` with its buffers, whatever their type is, and hands it to the
-/// macro `$with`. A list is of what [`Floats::lists`](super::data::Floats::lists) gives; `$both`
-/// are layouts that the call takes away.
+/// Describes the operation `$which` with its buffers, whatever their type is, and passes it to the
+/// macro `$with`. `$lists` are what [`Floats::lists`](super::data::Floats::lists) returns; `$both`
+/// are layouts that the call consumes.
 macro_rules! described {
     ($which:expr, $root:expr, ($send:expr, $recv:expr), ($lists:expr, $both:expr), $with:ident) => {{
         use portolan::Op;

@@ -9,9 +9,9 @@ use super::data::Floats;
 use super::described::described;
 use crate::pattern::Collective;
 
-/// An operation that can be done again.
+/// An operation that can be repeated.
 pub(super) trait Again {
-    /// Starts it and waits until this rank's part in it is over.
+    /// Starts it and waits until this rank's part in it is complete.
     fn start_and_wait(&mut self) -> Result<()>;
 }
 

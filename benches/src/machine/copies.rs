@@ -1,4 +1,4 @@
-//! How fast a processor gets what another has just written.
+//! How fast a processor gets data that another has just written.
 
 use std::hint::black_box;
 use std::io;
@@ -8,14 +8,14 @@ use std::time::Instant;
 use super::turns::{TwoLines, on_two};
 use crate::pin::PinError;
 
-/// How often memory is copied.
+/// Number of copies for one figure.
 const COPIES: u32 = 30;
-/// How often the clock is read to know what that takes.
+/// Number of clock readings that determine how long a reading takes.
 const READINGS: u32 = 100;
 
 /// Seconds in which one processor copies `bytes` bytes that the other has just written, by loads
-/// and stores: the least of some copies, without the time that it takes to read the clock. The way
-/// of the first line is within it, as that of all others is.
+/// and stores: the shortest of several copies, without the time that a clock reading takes. The
+/// transfer of all cache lines is included, also of the first.
 ///
 /// # Errors
 /// If a thread cannot be put on one of them.
@@ -26,8 +26,8 @@ pub fn copy_of_fresh_memory(one: usize, other: usize, bytes: usize) -> Result<f6
     })
 }
 
-/// The same by `process_vm_readv`, as one process takes data out of another; not a number where the
-/// system refuses it.
+/// As [`copy_of_fresh_memory`], but by `process_vm_readv`, as one process reads another's memory.
+/// NaN if the system refuses that.
 ///
 /// # Errors
 /// If a thread cannot be put on one of them.
@@ -35,7 +35,7 @@ pub fn pull_of_fresh_memory(one: usize, other: usize, bytes: usize) -> Result<f6
     taken(one, other, bytes, |from, to| pull(from, to).is_ok())
 }
 
-/// The least time of `take`, which says whether it worked.
+/// The shortest time of `take`, which returns whether it worked.
 fn taken(
     one: usize,
     other: usize,
@@ -44,7 +44,7 @@ fn taken(
 ) -> Result<f64, PinError> {
     let turns = TwoLines::default();
     let shared = Mutex::new(vec![0_u8; bytes]);
-    // Never contended: the turns say whose it is.
+    // Never contended: the turns determine which side uses the memory.
     let hold = || shared.lock().unwrap_or_else(PoisonError::into_inner);
     let reader = || {
         let mut own = vec![1_u8; bytes];
@@ -75,14 +75,13 @@ fn taken(
     on_two(one, other, reader, writer)
 }
 
-/// Seconds between two readings of the clock with nothing in between: the least of some.
+/// Seconds between two consecutive clock readings: the shortest of several.
 fn reading() -> f64 {
     let between = |_| Instant::now().elapsed().as_secs_f64();
     (0..READINGS).map(between).fold(f64::INFINITY, f64::min)
 }
 
-/// A time without that of the readings of the clock around it. A clock that is too coarse for it
-/// says nothing.
+/// A measured time without the clock readings around it. NaN if the clock is too coarse for it.
 fn without(seconds: f64, reading: f64) -> f64 {
     if seconds > reading {
         seconds - reading
@@ -91,7 +90,7 @@ fn without(seconds: f64, reading: f64) -> f64 {
     }
 }
 
-/// Copies by the kernel, from this process as from another.
+/// A copy by the kernel, from this process as if it were another.
 fn pull(from: &[u8], to: &mut [u8]) -> io::Result<()> {
     let local = libc::iovec {
         iov_base: to.as_mut_ptr().cast(),

@@ -1,9 +1,9 @@
-//! What the machine can do at best, with nobody's library in between.
+//! The limits of the machine itself, with no library in between.
 //!
-//! On a virtual machine these figures change while one looks: the host moves the virtual
-//! processors, and two that were neighbours in one moment share no cache in the next. So the
-//! figures are taken before and after every sample, and samples are compared that were taken in the
-//! [same phase](same_phase).
+//! On a virtual machine these figures change during a measurement: the host moves the virtual
+//! processors, and two that were neighbours at one moment share no cache at the next. So the
+//! figures are taken before and after every sample, and only samples of the [same
+//! phase](same_phase) are compared.
 
 mod copies;
 mod relay;
@@ -15,47 +15,47 @@ pub use relay::{Relayed, relayed};
 use crate::pin::PinError;
 use turns::{OneLine, Swapped, TwoLines, Yielded, hand_over};
 
-/// What two processors can do for each other.
+/// The speed at which two processors hand a cache line to each other.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// One way of a cache line that one side stores and the other loads, in nanoseconds: two lines,
-    /// one for each direction.
+    /// One way of a cache line that one side stores and the other loads, in nanoseconds. There are
+    /// two lines, one for each direction.
     pub load_store: f64,
     /// The same with one line for both directions.
     pub one_line: f64,
-    /// One way of a cache line that is taken by compare-and-swap, in nanoseconds: one line for both
-    /// directions.
+    /// One way of a cache line that each side takes by compare-and-swap, in nanoseconds. There is
+    /// one line for both directions.
     pub compare_and_swap: f64,
 }
 
-/// How much longer a line may take in one moment than in another of the same phase.
+/// How much longer a line may take at one moment than at another of the same phase.
 const SAME: f64 = 1.25;
 
-/// Whether two hand-overs, in nanoseconds one way, are of one phase of the machine: neither takes
-/// more than a quarter longer than the other. There are no fixed bounds, between which one machine
-/// would be in two phases at 90 ± 2 ns, and another in one at 190 and 300.
+/// Whether two hand-over times, in nanoseconds one way, are of one phase of the machine: neither is
+/// more than a quarter longer than the other. There are no fixed bounds: with them a machine at 90
+/// ± 2 ns would change between two phases, and a machine at 190 and 300 ns would stay in one.
 #[must_use]
 pub fn same_phase(one: f64, other: f64) -> bool {
     one.max(other) <= SAME * one.min(other)
 }
 
-/// How near two processors are to each other, by the time that a cache line takes one way: a word
-/// for people. What is compared is decided by [`same_phase`].
+/// How close two processors are, judged by the time of a cache line one way. This is a word for
+/// people; [`same_phase`] decides which samples are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// Below 40 ns: they seem to be threads of one core.
+    /// Below 40 ns: probably hardware threads of one core.
     Sibling,
     /// 40 to 90 ns: they share a cache.
     Near,
     /// 90 to 180 ns: they are on one chip, some way apart.
     Far,
-    /// Above: they share no cache, or somebody else uses them.
+    /// Above: they share no cache, or other work disturbs them.
     Apart,
 }
 
 impl Phase {
-    /// That of a hand-over in nanoseconds.
+    /// The phase for a hand-over time in nanoseconds.
     #[must_use]
     pub fn of(line: f64) -> Self {
         match line {
@@ -66,7 +66,7 @@ impl Phase {
         }
     }
 
-    /// In one word.
+    /// The phase in one word.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -79,7 +79,7 @@ impl Phase {
 }
 
 impl Limits {
-    /// Measures for some milliseconds between two processors, which should have nothing else to do.
+    /// Measures for some milliseconds between two processors, which should be idle otherwise.
     ///
     /// # Errors
     /// If a thread cannot be put on one of them.
@@ -92,8 +92,8 @@ impl Limits {
     }
 }
 
-/// Nanoseconds until one thread sees what another on the same processor has written, if each gives
-/// the processor away while it waits (`sched_yield`).
+/// Nanoseconds until one thread sees what another thread on the same processor has written, if each
+/// calls `sched_yield` while it waits.
 ///
 /// # Errors
 /// If a thread cannot be put on it.
@@ -124,7 +124,7 @@ mod tests {
         for figure in [twice.stream, twice.both, twice.one_way] {
             assert!(figure > 0.0 && figure.is_finite());
         }
-        // Not a number where it is forbidden.
+        // NaN if it is forbidden.
         assert!(pull_of_fresh_memory(one, other, 100_000).unwrap() != 0.0);
     }
 

@@ -1,11 +1,11 @@
-//! What two processors can do for data that is copied twice: by one into memory that both have, by
-//! the other out of it.
+//! What two processors achieve for data that is copied twice: one copies it into shared memory, the
+//! other out of it.
 //!
-//! Here are no envelopes, no matching, no requests, so a message that travels so in the same pieces
-//! is not faster, whoever sends it. Only some sizes and numbers of pieces are tried: with others,
-//! or with pieces that grow, two copies may take a little less, so what is found is a measure and
-//! no proof. One message is behind the other here. Who takes pieces of several messages by turns
-//! may find those that come from one buffer in its cache, and move more where messages are long.
+//! There are no envelopes, no matching and no requests here, so no library is faster with a message
+//! that travels in the same pieces. Only some sizes and numbers of pieces are tried. With others,
+//! or with pieces that grow, two copies may take a little less: the result is a measure, not a
+//! proof. Here one message follows the other. A library that takes pieces of several messages in
+//! turn may find those that come from one buffer in its cache, and so move long messages faster.
 
 use std::cell::UnsafeCell;
 use std::error::Error;
@@ -26,11 +26,11 @@ use crate::pin::PinError;
 struct Shape {
     /// Longest piece in which it is copied.
     piece: usize,
-    /// Pieces that may lie there, written and not yet read.
+    /// Pieces that may be in the shared memory: written, but not yet read.
     room: u64,
-    /// Pieces that a core copies one way before it looks at the other way.
+    /// Pieces that a core copies in one direction before it serves the other.
     turn: u64,
-    /// Whether who copies out takes the lines ([`lines`]).
+    /// Whether the reader takes exclusive ownership of the lines that it copies ([`lines`]).
     takes: bool,
 }
 
@@ -43,9 +43,9 @@ const fn shape(piece: usize, room: u64, turn: u64) -> Shape {
     }
 }
 
-/// How a stream travels: the best is quoted. Long pieces, because a copy has a beginning, and few
-/// of them, because they are to fit a core's cache; the last one is for short messages, which are
-/// no longer than that anyway.
+/// The shapes that are tried for a stream; the best result counts. Pieces are long, because each
+/// copy has a fixed cost, and few, because they should fit into a core's cache. The last shape is
+/// for short messages, which are no longer than its pieces anyway.
 const STREAMS: [Shape; 5] = [
     shape(32 << 10, 4, 1),
     shape(32 << 10, 8, 1),
@@ -53,9 +53,10 @@ const STREAMS: [Shape; 5] = [
     shape(8 << 10, 8, 8),
     shape(8 << 10, 64, 4),
 ];
-/// The same where only one message is on its way: the second copy begins when the first piece is
-/// there, so short messages want short pieces and long ones, which pay for that once, long pieces.
-/// Shorter ones come first: what is in no more than one piece need not be tried in longer ones.
+/// The shapes that are tried if only one message travels at a time. The second copy begins when the
+/// first piece is there. So short messages need short pieces; long messages pay for the first piece
+/// only once, and need long pieces. Shorter pieces come first: a message that fits into one piece
+/// need not be tried with longer ones.
 const ALONE: [Shape; 9] = [
     shape(512, 32, 1),
     shape(1 << 10, 16, 1),
@@ -67,33 +68,33 @@ const ALONE: [Shape; 9] = [
     shape(32 << 10, 4, 1),
     shape(32 << 10, 8, 1),
 ];
-/// Bytes that are moved each way by a stream of one shape. (Every run of the suite looks at the
-/// limits, in its tests without optimisation and beside other work: all streams together move no
-/// more than a few hundred megabytes.)
+/// Bytes that a stream of one shape moves in each direction. (Every run of the bench suite measures
+/// these limits, and its tests do so without optimisation and beside other work. All streams
+/// together move no more than a few hundred megabytes.)
 const TOTAL: usize = 8 << 20;
-/// Pieces of a message, at most: more of them are never the fastest, and take long beside other
-/// work.
+/// The largest number of pieces in a message. More pieces are never the fastest, and take long
+/// beside other work.
 const PIECES: usize = 512;
-/// Messages to and fro for one figure: as many as have so many bytes each way, but not more than
-/// this. And how often: the least is quoted, because everything that disturbs makes it longer.
+/// A batch is as many round trips as move BATCH bytes in each direction, but at most ROUNDS. The
+/// shortest of BATCHES batches counts, because every disturbance makes a batch longer.
 const BATCH: usize = 256 << 10;
 const ROUNDS: usize = 50;
 const BATCHES: u32 = 16;
 
-/// What copying twice allows.
+/// The limits that copying twice allows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Relayed {
-    /// Bytes per second, one message behind the other.
+    /// Bytes per second, with one message behind the other.
     pub stream: f64,
-    /// The same with a stream each way at a time: bytes per second of both together.
+    /// Bytes per second of both directions together, with a stream in each.
     pub both: f64,
-    /// Seconds from one processor to the other, one message at a time, in the pieces of those tried
-    /// in which that is least.
+    /// Seconds from one processor to the other, one message at a time, with the fastest of the
+    /// shapes that are tried.
     pub one_way: f64,
 }
 
-/// Which ways a stream goes.
+/// The directions of a stream.
 #[derive(Clone, Copy, PartialEq)]
 enum Ways {
     One,
@@ -102,8 +103,8 @@ enum Ways {
 
 /// Moves messages of `bytes` bytes from one processor to another by two copies, and back.
 ///
-/// # Errors
-/// If a thread cannot be put on one of them, or there is no memory for the messages.
+/// # Errors If a thread cannot be put on one of the processors, or there is no memory for the
+/// messages.
 pub fn relayed(one: usize, other: usize, bytes: usize) -> Result<Relayed, Box<dyn Error>> {
     let mut memory = [Buffers::new(bytes, 1)?, Buffers::new(bytes, 1)?];
     let mut best = Relayed {
@@ -111,7 +112,7 @@ pub fn relayed(one: usize, other: usize, bytes: usize) -> Result<Relayed, Box<dy
         both: 0.0,
         one_way: f64::INFINITY,
     };
-    // Where that is known to be the faster way.
+    // Only where that is known to be the faster way.
     let takes = lines::better_taken();
     for shape in STREAMS.map(|shape| Shape { takes, ..shape }) {
         let mut rate = |ways| streamed((one, other), shape, ways, bytes, &mut memory);
@@ -125,17 +126,17 @@ pub fn relayed(one: usize, other: usize, bytes: usize) -> Result<Relayed, Box<dy
     Ok(best)
 }
 
-/// The shapes that are tried for a message of `bytes` bytes: those with several pieces, and the
-/// first with one.
+/// The shapes that are tried for a message of `bytes` bytes: all that split it into several pieces,
+/// and the first that takes it in one.
 fn alone(bytes: usize) -> impl Iterator<Item = Shape> {
     let shorter = ALONE.iter().filter(|shape| shape.piece < bytes).count();
     let tried = ALONE.into_iter().take(shorter + 1);
     let longest = ALONE[ALONE.len() - 1].piece;
-    // However long a message is, it travels somehow.
+    // The longest pieces are always tried, so that every message has at least one shape.
     tried.filter(move |shape| shape.piece == longest || bytes.div_ceil(shape.piece) <= PIECES)
 }
 
-/// Bytes per second, all ways together.
+/// Bytes per second, of all directions together.
 fn streamed(
     (one, other): (usize, usize),
     shape: Shape,
@@ -159,14 +160,14 @@ fn streamed(
     let second = || {
         let mut ends = ends(back.as_ref(), Some(&there), theirs);
         pass(&mut ends, 1);
-        // Nothing that counts is written before the clock runs.
+        // No piece that counts is written before the clock runs.
         start.second(1);
         pass(&mut ends, messages);
     };
     on_two(one, other, first, second)
 }
 
-/// Seconds of a message, one way: the least of some batches.
+/// Seconds that a message takes one way: the shortest of several batches.
 fn to_and_fro(
     (one, other): (usize, usize),
     shape: Shape,
@@ -200,7 +201,7 @@ fn to_and_fro(
     on_two(one, other, first, second)
 }
 
-/// Memory through which one side hands pieces to the other, and how many of them it has.
+/// Shared memory through which one side passes pieces to the other, and the counts of pieces.
 struct Relay {
     shape: Shape,
     places: Box<[Page]>,
@@ -208,7 +209,7 @@ struct Relay {
     read: Count,
 }
 
-/// Memory that begins where a page does, as the buffers of the patterns do.
+/// Memory that begins at a page boundary, like the buffers of the patterns.
 #[repr(align(4096))]
 struct Page(
     #[expect(dead_code, reason = "reached through a pointer to all pages")] UnsafeCell<[u8; 4096]>,
@@ -236,17 +237,17 @@ impl Relay {
         }
     }
 
-    /// The end of the one side that writes, `data` over and over.
+    /// The writing end, which sends `data` over and over.
     fn writer<'a>(&'a self, data: &'a [u8]) -> End<'a> {
         End::new(self, Message::Sent(data))
     }
 
-    /// The end of the one side that reads, into `data` over and over.
+    /// The reading end, which receives into `data` over and over.
     fn reader<'a>(&'a self, data: &'a mut [u8]) -> End<'a> {
         End::new(self, Message::Received(data))
     }
 
-    /// Where a piece lies.
+    /// The place of a piece.
     fn place(&self, number: u64) -> *mut u8 {
         let at = (number % self.shape.room) as usize * self.shape.piece;
         let start = self.places.as_ptr().cast_mut().cast::<u8>();
@@ -254,7 +255,7 @@ impl Relay {
         unsafe { start.add(at) }
     }
 
-    /// Waits until all that was written has been read.
+    /// Waits until everything that was written has been read.
     fn await_read(&self) {
         let written = self.written.0.load(Ordering::Relaxed);
         // Acquire: partner of the reader's store in `End::step`.
@@ -262,17 +263,17 @@ impl Relay {
     }
 }
 
-/// One side's end of a relay; a relay has one of each kind.
+/// One side's end of a relay. A relay has one writing and one reading end.
 struct End<'a> {
     relay: &'a Relay,
     message: Message<'a>,
-    /// Where in the message the next piece begins.
+    /// Where the next piece begins in the message.
     at: usize,
-    /// Pieces that have been copied, and how many may be before the other side's count is looked at
-    /// again.
+    /// Pieces that have been copied, and the number up to which pieces may be copied before the
+    /// other side's count must be read again.
     done: u64,
     until: u64,
-    /// How many are to be.
+    /// The number of pieces to copy in all.
     goal: u64,
 }
 
@@ -293,7 +294,7 @@ impl<'a> End<'a> {
         }
     }
 
-    /// The pieces of a message.
+    /// The number of pieces in a message.
     fn pieces(&self) -> u64 {
         self.bytes().div_ceil(self.relay.shape.piece) as u64
     }
@@ -305,7 +306,7 @@ impl<'a> End<'a> {
         }
     }
 
-    /// Copies some pieces of those that are to be, and says how many.
+    /// Copies some of the remaining pieces, and returns how many.
     fn turn(&mut self) -> u64 {
         let begun = self.done;
         let last = self.goal.min(begun + self.relay.shape.turn);
@@ -313,7 +314,8 @@ impl<'a> End<'a> {
         self.done - begun
     }
 
-    /// Copies the next piece, if there is room for it, or if it is there.
+    /// Copies the next piece. Returns whether it could: the writer needs a free place, the reader a
+    /// written piece.
     fn step(&mut self) -> bool {
         if self.done == self.until {
             self.until = self.allowed();
@@ -350,7 +352,7 @@ impl<'a> End<'a> {
         true
     }
 
-    /// How many pieces may have been copied, by what the other side has done.
+    /// The number of pieces that may have been copied, given the other side's count.
     fn allowed(&self) -> u64 {
         match &self.message {
             // Acquire: partner of the reader's store in `step`.
@@ -361,7 +363,7 @@ impl<'a> End<'a> {
     }
 }
 
-/// The ends that one side has: of what it sends, and of what it receives.
+/// The ends that one side has: one to send and one to receive.
 fn ends<'a>(
     out: Option<&'a Relay>,
     into: Option<&'a Relay>,
@@ -373,7 +375,7 @@ fn ends<'a>(
     out.into_iter().chain(into).collect()
 }
 
-/// Copies so many messages at each end, by turns.
+/// Copies `messages` messages at each end, in turn.
 fn pass(ends: &mut [End<'_>], messages: usize) {
     for end in &mut *ends {
         end.goal += end.pieces() * messages as u64;
@@ -388,7 +390,7 @@ mod tests {
     use super::*;
     use std::thread;
 
-    /// Pieces that fit neither the messages nor a page.
+    /// A shape whose pieces divide neither the messages nor a page evenly.
     const ODD: Shape = shape(7, 4, 3);
 
     #[test]

@@ -1,4 +1,4 @@
-//! Two sides that wait for each other, over and over, and how long a turn takes.
+//! Two sides that wait for each other, over and over, and the time of one turn.
 
 use std::hint::spin_loop;
 use std::panic::resume_unwind;
@@ -9,20 +9,21 @@ use std::time::Instant;
 
 use crate::pin::{PinError, pin};
 
-/// Turns that are timed at once, and how often: the least is quoted, because everything that
-/// disturbs makes it longer.
+/// Number of turns that are timed together, and how often. The shortest time counts, because every
+/// disturbance makes it longer.
 const TURNS: u32 = 1000;
 const BATCHES: u32 = 8;
 
-/// Looks after which a side believes that the other one has no processor, and gives its own away:
-/// tens of microseconds, so that no turn that counts is touched. Where others run beside a
-/// measurement, another one say, both would look at nothing for whole slices of the scheduler's.
+/// Number of looks after which a side assumes that the other has no processor, and yields its own.
+/// That takes tens of microseconds, so no turn that counts is affected. Without the yield, beside
+/// other work (another measurement, for example) both sides would spin in vain for whole time
+/// slices.
 const LOOKS: u32 = 2000;
-/// Pauses between two such gifts: where nobody wants the processor, a side that calls the system
-/// without end slows the other down.
+/// Pauses between two yields. If no other thread wants the processor, a side that makes system
+/// calls without pause slows the other side down.
 const PAUSES: u32 = 100;
 
-/// Waits in a loop.
+/// Spins until `ready` returns true.
 #[inline]
 pub(super) fn until(mut ready: impl FnMut() -> bool) {
     let mut looks = 0;
@@ -45,7 +46,8 @@ pub(super) trait Turns: Sync {
     fn second(&self, turn: u32);
 }
 
-/// A word that is alone in its cache line, and in the pair of lines that is fetched together.
+/// A word that is alone in its cache line, and in the pair of lines that the processor fetches
+/// together.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Line(AtomicU32);
@@ -110,7 +112,7 @@ impl Turns for OneLine {
     }
 }
 
-/// One line for both directions, which is taken exclusive at once.
+/// One line for both directions, which each side takes exclusively at once.
 #[derive(Debug, Default)]
 pub(super) struct Swapped(Line);
 
@@ -124,8 +126,8 @@ impl Turns for Swapped {
     }
 }
 
-/// Two sides on one processor, which give it to each other: nothing but that, since it is the limit
-/// of ranks that share one.
+/// Two sides on one processor, which yield it to each other and do nothing else: this is the limit
+/// for ranks that share a processor.
 #[derive(Debug, Default)]
 pub(super) struct Yielded(Line);
 
@@ -145,7 +147,7 @@ impl Turns for Yielded {
     }
 }
 
-/// Nanoseconds of one way: the least of some batches.
+/// Nanoseconds of one way: the shortest of several batches.
 pub(super) fn hand_over(one: usize, other: usize, turns: &impl Turns) -> Result<f64, PinError> {
     let all = 1..=BATCHES * TURNS;
     let first = || {
@@ -163,7 +165,7 @@ pub(super) fn hand_over(one: usize, other: usize, turns: &impl Turns) -> Result<
     on_two(one, other, first, second)
 }
 
-/// Runs a function on each of two processors at a time; the result is the first one's.
+/// Runs a function on each of two processors at the same time, and returns the first one's result.
 pub(super) fn on_two<R: Send>(
     one: usize,
     other: usize,
@@ -171,7 +173,8 @@ pub(super) fn on_two<R: Send>(
     second: impl FnOnce() + Send,
 ) -> Result<R, PinError> {
     let (both, refused) = (Barrier::new(2), AtomicBool::new(false));
-    // Neither side begins unless both are where they belong: it would wait for ever.
+    // Neither side begins unless both threads are on their processors; otherwise it would wait for
+    // ever.
     let placed = |processor| {
         let pinned = pin(processor);
         // Relaxed: the barrier orders it before the load.
@@ -193,6 +196,6 @@ pub(super) fn on_two<R: Send>(
     });
     let first = first.unwrap_or_else(|panic| resume_unwind(panic))?;
     second.unwrap_or_else(|panic| resume_unwind(panic))?;
-    // The second side would have been the one that was refused.
+    // If the first side has no result, the second was refused, and that error has been returned.
     Ok(first.unwrap_or_else(|| unreachable!("both sides were placed")))
 }

@@ -1,11 +1,11 @@
-//! What is measured, and what the figures mean.
+//! The patterns, and the meaning of their figures.
 
 mod steps;
 
 pub(crate) use steps::ping_pong;
 pub use steps::{Steps, shuffled};
 
-/// What is measured. Where the OSU suite has the same, it is named.
+/// A pattern. If the OSU suite measures the same, its program is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pattern {
     /// Half a round trip, as `osu_latency`.
@@ -16,10 +16,10 @@ pub enum Pattern {
     Bibandwidth,
     /// As `Bandwidth`, counting messages, as `osu_mbw_mr`.
     Rate,
-    /// Half a round trip while as many threads of each rank do the same at a time, as
+    /// Half a round trip while as many threads of each rank do the same at the same time, as
     /// `osu_latency_mt`.
     Multithread,
-    /// How much of a send hides behind what its sender computes meanwhile.
+    /// The share of a send that hides behind its sender's computation.
     Overlap,
     /// A barrier of all ranks, as `osu_barrier`.
     Barrier,
@@ -30,21 +30,21 @@ pub enum Pattern {
     DepthWildcard,
     /// The same while messages that nobody receives are waiting.
     DepthUnexpected,
-    /// Receives with a tag of their own each are posted, and their messages sent in the opposite
-    /// order.
+    /// Receives with a tag of their own each are posted, and their messages are sent in the
+    /// opposite order.
     DrainReverse,
-    /// The same in a random order.
+    /// The same with messages in a random order.
     DrainRandom,
-    /// From the start of the job until every rank has had a message.
+    /// Time from the start of the job until every rank has received a message.
     Startup,
-    /// The processor time of a rank that waits.
+    /// The processor time of a waiting rank.
     Idle,
-    /// Memory of a rank that has talked to its two neighbours.
+    /// Memory of a rank that has exchanged messages with its two neighbours.
     MemoryRing,
-    /// Memory of a rank that has talked to every other.
+    /// Memory of a rank that has exchanged messages with every other rank.
     MemoryAll,
-    /// A collective operation, as `osu_bcast` and its like. The size is that of the whole message
-    /// where there is one (broadcast, reductions), else of one rank's block.
+    /// A collective operation, as `osu_bcast` and the like. The size is that of the whole message
+    /// if there is one (broadcast, reductions), else of one rank's block.
     Collective(Collective, Form),
 }
 
@@ -62,17 +62,17 @@ pub enum Collective {
     ReduceScatter,
     Scan,
     Exscan,
-    /// With counts, which are all the same, as in the OSU suite; so are those of the other ones
-    /// with a v.
+    /// With counts, which are all equal, as in the OSU suite. The same holds for the other
+    /// operations with a v.
     Gatherv,
     Scatterv,
     Allgatherv,
     Alltoallv,
-    /// With a layout for each block, which are all the same.
+    /// With a layout for each block; all blocks are equal.
     Alltoallw,
     ReduceScatterBlock,
-    /// On a ring, with the rank before and the rank after this one; so are the other ones of
-    /// neighbours.
+    /// On a ring, with the rank before and the rank after this one. The same holds for the other
+    /// neighbour operations.
     NeighbourAllgather,
     NeighbourAllgatherv,
     NeighbourAlltoall,
@@ -83,7 +83,7 @@ pub enum Collective {
 }
 
 impl Collective {
-    /// All of them that have a size.
+    /// All operations that have a size.
     pub const ALL: [Self; 21] = [
         Self::Bcast,
         Self::Gather,
@@ -108,7 +108,7 @@ impl Collective {
         Self::NeighbourAlltoallw,
     ];
 
-    /// Whether it is one of neighbours.
+    /// Whether it is a neighbour operation.
     #[must_use]
     pub fn is_of_neighbours(self) -> bool {
         matches!(
@@ -126,7 +126,7 @@ impl Collective {
         matches!(self, Self::Alltoallw | Self::NeighbourAlltoallw)
     }
 
-    /// Names in the [forms](Form).
+    /// The names in each [form](Form).
     fn names(self) -> [&'static str; 4] {
         macro_rules! names {
             ($name:literal) => {
@@ -165,31 +165,32 @@ impl Collective {
     }
 }
 
-/// In which form a collective operation is called, and what is measured of it.
+/// The form in which a collective operation is called, and what is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
     /// The time of a blocking call.
     Blocking,
-    /// The time from the start of a nonblocking one until it has been waited for.
+    /// The time from the start of a nonblocking operation until it has been waited for.
     Nonblocking,
-    /// How much of that hides behind a computation of its length that looks at it now and then.
+    /// The share of a nonblocking operation that hides behind a computation of the same length,
+    /// which checks it now and then.
     Hidden,
-    /// The time from the start of a persistent one until it has been waited for.
+    /// The time from the start of a persistent operation until it has been waited for.
     Persistent,
 }
 
-/// What the sizes of a [plan](crate::Plan) mean.
+/// The meaning of the sizes of a [plan](crate::Plan).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Axis {
     /// Length of a message in bytes.
     Bytes,
-    /// How many receives or messages wait.
+    /// Number of receives or messages that wait.
     Waiting,
-    /// Nothing: there is one figure.
+    /// None: there is one figure.
     None,
 }
 
-/// How the figures of the ranks become one.
+/// How the figures of the ranks are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pool {
     Mean,
@@ -197,23 +198,23 @@ pub(crate) enum Pool {
     Most,
 }
 
-/// Name, unit, sizes, pooling and what a figure is of.
+/// Name, unit, axis, pooling, and the ranks whose figures count.
 struct Facts(&'static str, &'static str, Axis, Pool, Of);
 
 /// Whose figures count.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Of {
-    /// A pair's: that of the rank that starts.
+    /// In each pair, the rank that starts.
     Starter,
-    /// A pair's: that of the rank that answers.
+    /// In each pair, the rank that answers.
     Answerer,
-    /// Every rank's.
+    /// Every rank.
     All,
 }
 
-/// Patterns that are no collective operation in a form.
+/// Number of patterns other than collective operations in a form.
 const SINGLES: usize = 16;
-/// The blocking one first.
+/// The blocking form comes first.
 const FORMS: [Form; 4] = [
     Form::Blocking,
     Form::Nonblocking,
@@ -239,7 +240,7 @@ impl Pattern {
                 all[at] = Self::Collective(Collective::ALL[which], FORMS[form]);
                 (at, which) = (at + 1, which + 1);
             }
-            // The blocking one is a pattern by itself.
+            // The blocking barrier is a pattern of its own.
             if form > 0 {
                 all[at] = Self::Collective(Collective::Barrier, FORMS[form]);
                 at += 1;
@@ -309,13 +310,13 @@ impl Pattern {
         self.facts().0
     }
 
-    /// The unit of its values. A megabyte is 10⁶ bytes, a KiB 1024.
+    /// The unit of its values. A megabyte is 10⁶ bytes, a KiB 1024 bytes.
     #[must_use]
     pub fn unit(self) -> &'static str {
         self.facts().1
     }
 
-    /// What the sizes of its plans mean.
+    /// The meaning of its plans' sizes.
     #[must_use]
     pub fn axis(self) -> Axis {
         self.facts().2
@@ -325,7 +326,7 @@ impl Pattern {
         self.facts().3
     }
 
-    /// Whether a smaller value is a better one.
+    /// Whether smaller values are better.
     #[must_use]
     pub fn less_is_better(self) -> bool {
         !matches!(
@@ -338,7 +339,7 @@ impl Pattern {
         )
     }
 
-    /// Whether it is one between pairs of ranks.
+    /// Whether the pattern is between pairs of ranks.
     #[must_use]
     pub fn is_paired(self) -> bool {
         self.facts().4 != Of::All
@@ -350,7 +351,7 @@ impl Pattern {
         matches!(self, Self::Bandwidth | Self::Bibandwidth | Self::Rate)
     }
 
-    /// Whether the figure of a rank that starts, or else answers, or is in no pair, counts.
+    /// Whether the figure of a rank with this role counts.
     pub(crate) fn counts(self, role: crate::Role) -> bool {
         match (self.facts().4, role) {
             (Of::All, _)
@@ -360,8 +361,8 @@ impl Pattern {
         }
     }
 
-    /// Length of a message, if the [plan](crate::Plan) says `size`: the same, except where that is
-    /// the number of receives that wait.
+    /// Length of a message if the [plan](crate::Plan) says `size`. That is `size` itself, except
+    /// where `size` is the number of waiting entries, or there are no sizes: then it is 8 bytes.
     #[must_use]
     pub fn message_bytes(self, size: usize) -> usize {
         match self.axis() {
@@ -370,8 +371,8 @@ impl Pattern {
         }
     }
 
-    /// What it means that so many rounds took that many seconds, for the patterns whose time is
-    /// what counts; the others have their value from elsewhere.
+    /// The figure if `rounds` rounds took `seconds` seconds. Only for patterns whose figure is
+    /// derived from time; the others compute it directly.
     #[must_use]
     pub fn value(self, seconds: f64, rounds: u64, size: usize, window: u32) -> f64 {
         let rounds = rounds as f64;

@@ -1,4 +1,4 @@
-//! What ranks do, in rounds.
+//! What the ranks do in a round.
 
 use portolan::Level;
 use portolan::{Comm, Device, Result};
@@ -19,12 +19,12 @@ const DRAINED: u32 = 1000;
 pub struct Steps {
     pattern: Pattern,
     window: u32,
-    /// In which order messages are sent that have a tag each.
+    /// The order in which messages with a tag each are sent.
     order: Vec<u32>,
 }
 
 impl Steps {
-    /// Prepares the rounds: `size` is that of the [plan](crate::Plan), `window` the number of
+    /// Prepares the rounds. `size` is that of the [plan](crate::Plan), `window` the number of
     /// messages in a window.
     #[must_use]
     pub fn new(pattern: Pattern, size: usize, window: u32) -> Self {
@@ -41,7 +41,7 @@ impl Steps {
         }
     }
 
-    /// Does it `rounds` times, on every rank of `comm`.
+    /// Runs `rounds` rounds, on every rank of `comm`.
     ///
     /// # Errors
     /// Those of the calls, such as [`PeerFailed`](portolan::ErrorKind::PeerFailed).
@@ -65,8 +65,8 @@ impl Steps {
     }
 }
 
-/// The numbers below `count` in an order that is the same everywhere: the C programs under `peers/`
-/// make the same.
+/// The numbers below `count`, shuffled in an order that is the same everywhere: the C programs
+/// under `peers/` compute the same order.
 #[must_use]
 pub fn shuffled(count: u32) -> Vec<u32> {
     let mut order: Vec<u32> = (0..count).collect();
@@ -81,7 +81,7 @@ pub fn shuffled(count: u32) -> Vec<u32> {
     order
 }
 
-/// To and fro: a round is two messages, one after the other.
+/// Ping-pong: a round is two messages, one after the other.
 pub(crate) fn ping_pong<L: Level, D: Device>(
     comm: &Comm<L, D>,
     role: Role,
@@ -139,7 +139,7 @@ fn one_way<L: Level, D: Device>(
     Ok(())
 }
 
-/// Both ways: a round is a window each way.
+/// Both ways: a round is a window in each direction.
 fn both_ways<L: Level, D: Device>(
     comm: &Comm<L, D>,
     role: Role,
@@ -160,8 +160,8 @@ fn both_ways<L: Level, D: Device>(
     Ok(())
 }
 
-/// A round is that all receives are posted, each with a tag of its own, and then their messages
-/// sent in some order.
+/// In a round all receives are posted, each with a tag of its own, and then their messages are sent
+/// in some order.
 fn drain<L: Level, D: Device>(
     comm: &Comm<L, D>,
     role: Role,
@@ -232,7 +232,7 @@ mod tests {
         }
     }
 
-    /// Numbers the buffers to send from, and counts those into which as much has come.
+    /// Numbers the send buffers, and counts the receive buffers into which their number has come.
     fn numbers_that_arrive(pattern: Pattern, window: u32, count: u32) -> [usize; 2] {
         let counts = portolan::try_threads(2, |world| {
             let comm = world.comm();
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(numbers_that_arrive(one, 7, 7), [0, 7]);
         assert_eq!(numbers_that_arrive(both, 7, 7), [7, 7]);
         assert_eq!(numbers_that_arrive(both, 7, 3), [3, 3]);
-        // Buffers that no message uses stay as they were.
+        // Buffers that no message uses keep their content.
         assert_eq!(numbers_that_arrive(Pattern::Rate, 3, 5), [0, 3]);
     }
 
