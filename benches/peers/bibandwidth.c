@@ -1,5 +1,5 @@
-/* Megabytes (10^6 bytes) per second both ways at a time, as osu_bibw: benches/src/pattern/steps.rs,
- * `both_ways`. */
+/* Megabytes (10^6 bytes) per second in both directions at the same time, as osu_bibw:
+ * benches/src/pattern/steps.rs, `both_ways`. */
 #include "windows.h"
 
 static void both_ways(struct peer *peer, long rounds)

@@ -1,5 +1,6 @@
-/* A collective operation of all ranks, timed one by one: benches/src/collective.rs. Built with
- * -DOPERATION=OP_BCAST and so on, and -DFORM=FORM_BLOCKING, FORM_NONBLOCKING, FORM_HIDDEN or FORM_PERSISTENT. */
+/* A collective operation of all ranks, timed one by one: benches/src/collective.rs. Build it
+ * with -DOPERATION=OP_BCAST and so on, and with -DFORM=FORM_BLOCKING, FORM_NONBLOCKING,
+ * FORM_HIDDEN or FORM_PERSISTENT. */
 #include "peer.h"
 
 #define FORM_BLOCKING 0
@@ -7,11 +8,11 @@
 #define FORM_HIDDEN 2
 #define FORM_PERSISTENT 3
 
-/* An operation in its form: the names of both, and what all forms take. */
+/* Calls an operation in its form: its name in both spellings, and the arguments of all forms. */
 #if FORM == FORM_BLOCKING
 #define CALL(Name, name, ...) MPI_##Name(__VA_ARGS__)
 #elif FORM == FORM_PERSISTENT
-/* Open MPI 5 has them and calls itself MPI 3.1. */
+/* Open MPI 5 has persistent collectives, but reports MPI 3.1. */
 #if MPI_VERSION < 4 && !(defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION >= 5)
 #error "persistent collective operations are of MPI 4"
 #endif
@@ -48,13 +49,14 @@ enum { ROOT = 0, LOOKS = 20, SIDES = 2 };
 
 static float *out, *in;
 static int items, *counts;
-/* Of blocks that are all the same: items of each, of a reduce-scatter's vector, places in items and bytes, types. */
+/* For operations on equal blocks: the items in a block of a reduce-scatter; for each block its
+ * items, its place in items and in bytes, and its type. */
 static int part, *blocks, *places, *offsets;
-static MPI_Aint *sides; /* The offsets for neighbours. */
+static MPI_Aint *sides; /* The offsets, for neighbour operations. */
 static MPI_Datatype *types;
 static MPI_Comm ring; /* Each rank has one before it and one after it. */
 
-/* What a rank has seen, in seconds. */
+/* What a rank has measured, in seconds. */
 static struct {
     double operation, compute;
 } seen;
@@ -156,7 +158,7 @@ static long turns; /* of the computation */
 
 static MPI_Request again; /* of a persistent operation */
 
-/* Starts the operation, computes if it is to be hidden, and waits. */
+/* Starts the operation, computes if the operation is to be hidden, and waits. */
 static void operation(void)
 {
     MPI_Request request = again;
@@ -206,7 +208,8 @@ static int has_all(const int *operations, size_t count)
     return 0;
 }
 
-/* Memory and lists for an operation of so many items, of the whole message or of a rank's block. */
+/* Allocates memory and lists for an operation of `count` items: of the whole message, or of a
+ * rank's block. */
 static void prepare(struct peer *peer, size_t count)
 {
     static const int sends[] = {OP_SCATTER, OP_SCATTERV, OP_ALLTOALL, OP_ALLTOALLV, OP_ALLTOALLW,

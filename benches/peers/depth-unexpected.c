@@ -1,4 +1,4 @@
-/* The same while messages that nobody receives are waiting. */
+/* Half a round trip of 8 bytes in microseconds while messages that nobody receives are waiting. */
 #include "waiting.h"
 
 int main(int argc, char **argv)

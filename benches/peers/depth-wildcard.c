@@ -1,4 +1,4 @@
-/* The same while receives from any source are waiting. */
+/* Half a round trip of 8 bytes in microseconds while receives from any source are waiting. */
 #include "waiting.h"
 
 int main(int argc, char **argv)

@@ -1,4 +1,4 @@
-/* Microseconds for a message whose receive is anywhere among all that are posted. */
+/* Microseconds per message if the receives are matched in a random order. */
 #include "drain.h"
 
 int main(int argc, char **argv)

@@ -1,4 +1,4 @@
-/* Microseconds for a message whose receive is the last of all that are posted. */
+/* Microseconds per message if each message matches the last of the posted receives. */
 #include "drain.h"
 
 int main(int argc, char **argv)

@@ -1,4 +1,5 @@
-/* Receives with a tag each, and their messages in some order: benches/src/pattern/steps.rs, `drain`. */
+/* Posts receives with a tag each, and sends their messages in some order:
+ * benches/src/pattern/steps.rs, `drain`. */
 #ifndef PORTOLAN_DRAIN_H
 #define PORTOLAN_DRAIN_H
 

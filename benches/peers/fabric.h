@@ -1,11 +1,18 @@
-/* Two ranks that talk by libfabric alone: what peer.h is to MPI.
+/* Two ranks that talk by libfabric alone: for libfabric what peer.h is for MPI.
  *
- * The program starts its second rank itself. Both open an endpoint with tagged messages and tell each other
- * through a pair of sockets where it is. LIBFABRIC_PROVIDER names the provider, whole or a part of a layered
- * one; LIBFABRIC_DOMAIN its domain, such as the interface lo; LIBFABRIC_ADDRESS the address of this side.
- * `PROGRAM --version` says which library it is.
- * LIBFABRIC_WAIT=fd asks for completion queues that can be slept on, which costs some providers time.
- * LIBFABRIC_PAUSE=N gives the processor N hints after each look that finds nothing: looks and sends may want one lock.
+ * The program starts its second rank itself. Both ranks open an endpoint with tagged messages,
+ * and tell each other its address through a pair of sockets.
+ *
+ * The environment selects the network:
+ * - LIBFABRIC_PROVIDER is the provider, in full or only one layer of a layered provider.
+ * - LIBFABRIC_DOMAIN is the provider's domain, such as the interface lo.
+ * - LIBFABRIC_ADDRESS is the address of this side.
+ * - LIBFABRIC_WAIT=fd requests completion queues on which a rank can sleep, which costs some
+ *   providers time.
+ * - LIBFABRIC_PAUSE=N gives the processor N hints after each poll that finds nothing: polls and
+ *   sends may need the same lock.
+ *
+ * `PROGRAM --version` prints the version of the library.
  */
 #ifndef PORTOLAN_FABRIC_H
 #define PORTOLAN_FABRIC_H
@@ -31,14 +38,14 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What the provider may use while an operation is under way. */
+/* Memory that the provider may use while an operation is under way. */
 typedef struct fi_context2 peer_request;
 
 #include "sampling.h"
 
 enum { NAME = 512, BATCH = 16 };
 
-/* One rank's end. */
+/* The state of one rank. */
 struct fabric {
     int socket; /* to the other rank */
     struct fi_info *info;
@@ -50,9 +57,9 @@ struct fabric {
     fi_addr_t partner;
     struct fid_mr *regions[2]; /* of the buffers, where the provider wants that */
     void *send_desc, *receive_desc;
-    peer_request answer[1];    /* of what is no part of a window */
-    long sent, received;       /* what has completed */
-    long pause;                /* hints after a look that finds nothing */
+    peer_request answer[1];    /* for messages outside of a window */
+    long sent, received;       /* number of completed operations */
+    long pause;                /* hints after a poll that finds nothing */
 };
 
 static struct fabric fabric;
@@ -69,7 +76,7 @@ static inline void fabric_check(const char *what, long result)
         peer_fail(what, fi_strerror((int)-result));
 }
 
-/* Tells the processor that this rank does nothing but wait. */
+/* Tells the processor that this rank only waits. */
 static inline void fabric_hint(void)
 {
 #if defined(__x86_64__)
@@ -79,7 +86,7 @@ static inline void fabric_hint(void)
 #endif
 }
 
-/* Takes what has completed. */
+/* Takes the completions that have arrived. */
 static inline void fabric_poll(void)
 {
     struct fi_cq_msg_entry batch[BATCH];
@@ -102,7 +109,7 @@ static inline void fabric_poll(void)
             fabric_hint();
 }
 
-/* One call, as often as it takes. */
+/* Repeats a call while the provider returns FI_EAGAIN, and polls in between. */
 #define FABRIC_TRY(call)                                                                                               \
     do {                                                                                                               \
         ssize_t result;                                                                                                \
@@ -111,7 +118,7 @@ static inline void fabric_poll(void)
         fabric_check(#call, result);                                                                                   \
     } while (0)
 
-/* Starts a send. One that is injected is over, and counted as such. */
+/* Starts a send. An injected send is complete at once, and is counted as such. */
 static inline void fabric_send(const void *from, size_t bytes, uint64_t tag, peer_request *request)
 {
     if (bytes <= fabric.info->tx_attr->inject_size) {
@@ -127,14 +134,14 @@ static inline void fabric_receive(void *to, size_t bytes, uint64_t tag, peer_req
     FABRIC_TRY(fi_trecv(fabric.ep, to, bytes, fabric.receive_desc, fabric.partner, tag, 0, request));
 }
 
-/* Until so many sends and receives are over. */
+/* Waits until this many sends and receives are complete. */
 static inline void fabric_wait(long sent, long received)
 {
     while (fabric.sent < sent || fabric.received < received)
         fabric_poll();
 }
 
-/* Hands over a few bytes beside the fabric, which has to be polled meanwhile. */
+/* Exchanges a few bytes through the socket, and polls the fabric meanwhile. */
 static void fabric_tell(const void *bytes, size_t len)
 {
     if (send(fabric.socket, bytes, len, MSG_NOSIGNAL) != (ssize_t)len)
@@ -175,7 +182,7 @@ static double peer_clock(void)
     return peer_monotonic();
 }
 
-/* The provider that is wanted. */
+/* Finds the provider. */
 static struct fi_info *fabric_choose(void)
 {
     const char *provider = getenv("LIBFABRIC_PROVIDER"), *domain = getenv("LIBFABRIC_DOMAIN");
@@ -197,7 +204,7 @@ static struct fi_info *fabric_choose(void)
     return info;
 }
 
-/* An endpoint that knows the other rank's. */
+/* Opens an endpoint, and exchanges addresses with the other rank. */
 static void fabric_open(void)
 {
     fabric.info = fabric_choose();
@@ -228,7 +235,7 @@ static void fabric_open(void)
         peer_fail("fi_av_insert", "it does not take the other rank's address");
 }
 
-/* Registers the buffers, if the provider wants that, and forgets them. */
+/* Registers the buffers if the provider requires it; fabric_forget undoes that. */
 static void fabric_register(struct peer *peer)
 {
     if (!(fabric.info->domain_attr->mr_mode & FI_MR_LOCAL))
@@ -276,7 +283,7 @@ static void fabric_sample(struct peer *peer, const struct peer_program *program,
     free(peer->receive);
 }
 
-/* The whole of a program. */
+/* The main function of each program. */
 static int fabric_main(int argc, char **argv, const struct peer_program *program)
 {
     struct peer peer = {.size = 2};
@@ -302,7 +309,8 @@ static int fabric_main(int argc, char **argv, const struct peer_program *program
         fabric_sample(&peer, program, argv[at]);
     free(peer.requests);
     fabric_close();
-    /* Its processor time is this program's, for whoever looks at that. */
+    /* Waiting for the second rank adds its processor time to this program's, which `portolan
+     * bench` reads. */
     int status = 0;
     if (peer.rank == 0 && waitpid(child, &status, 0) != child)
         peer_fail("waitpid", "the second rank is lost");

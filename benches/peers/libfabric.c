@@ -1,8 +1,8 @@
-/* Loops over libfabric's tagged messages, with nothing in between: what any layer above it can reach. The steps
- * are those of ping_pong.h and windows.h. */
+/* Loops over libfabric's tagged messages, with nothing in between: the limit for any layer above
+ * it. The steps are those of ping_pong.h and windows.h. */
 #include "fabric.h"
 
-/* Half a round trip in microseconds. The receive is there before the answer can be. */
+/* Half a round trip in microseconds. The receive is posted before the answer can arrive. */
 static inline void ping_pong(struct peer *peer, long rounds)
 {
     for (long round = 0; round < rounds; round++) {
@@ -35,7 +35,7 @@ static inline void start_receives(const struct peer *peer, peer_request *request
         fabric_receive(peer->receive + at, peer->bytes, MESSAGE, &requests[i]);
 }
 
-/* A window of messages, and a short answer. */
+/* A window of messages in one direction, and a short answer. */
 static inline void one_way(struct peer *peer, long rounds)
 {
     static char answer[4];
@@ -55,7 +55,7 @@ static inline void one_way(struct peer *peer, long rounds)
     }
 }
 
-/* A window each way at a time. */
+/* A window in each direction at the same time. */
 static inline void both_ways(struct peer *peer, long rounds)
 {
     for (long round = 0; round < rounds; round++) {

@@ -1,4 +1,4 @@
-/* Memory of a rank in KiB that has talked to every other. */
+/* Memory in KiB of a rank that has exchanged messages with every other rank. */
 #include "talk.h"
 
 static double memory(struct peer *peer, long planned, long warm_up, long *rounds)

@@ -1,4 +1,4 @@
-/* Memory of a rank in KiB that has talked to its neighbours. */
+/* Memory in KiB of a rank that has exchanged messages with its neighbours. */
 #include "talk.h"
 
 static double memory(struct peer *peer, long planned, long warm_up, long *rounds)

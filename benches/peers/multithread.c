@@ -1,4 +1,5 @@
-/* Half a round trip in microseconds while several threads of each rank talk at a time: benches/src/many.rs. */
+/* Half a round trip in microseconds while several threads of each rank talk at the same time:
+ * benches/src/many.rs. */
 #include "ping_pong.h"
 
 #include <pthread.h>

@@ -1,9 +1,10 @@
-/* How much of a send in percent hides behind a computation: benches/src/direct.rs, `overlap`. */
+/* The share of a send, in percent, that hides behind a computation: benches/src/direct.rs,
+ * `overlap`. */
 #include "peer.h"
 
 enum { COMPUTES = 4 };
 
-/* What a starter sees of its sends, in seconds. */
+/* What a sender has measured of its sends, in seconds. */
 struct seen {
     double send, compute;
 };

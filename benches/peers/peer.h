@@ -1,13 +1,13 @@
-/* What the peers' programs share: arguments, sampling and output.
+/* Shared by the peers' programs over MPI: arguments, sampling and output.
  *
- * Each program is called with the same arguments as ours,
+ * Each program has the same arguments as Portolan's ranks,
  *
  *     PROGRAM WINDOW BUFFERS LIMIT THREADS BEGUN BYTES:ROUNDS:WARM_UP...
  *
- * and rank 0 prints one line per size: "portolan-sample BYTES VALUE ROUNDS". The steps are those of
- * benches/src/measure.rs: warm up, see how long a round takes, take as many rounds as planned but no
- * longer than LIMIT seconds, and put the ranks' figures together. BEGUN is the moment at which the job
- * was started, in nanoseconds of CLOCK_MONOTONIC.
+ * and rank 0 prints one line per size: "portolan-sample BYTES VALUE ROUNDS". The steps are those
+ * of benches/src/measure.rs: warm up, measure the time of a round, run as many rounds as planned
+ * but no longer than LIMIT seconds, and combine the ranks' figures. BEGUN is the moment at which
+ * the job was started, in nanoseconds of CLOCK_MONOTONIC.
  */
 #ifndef PORTOLAN_PEER_H
 #define PORTOLAN_PEER_H
@@ -86,8 +86,9 @@ static void peer_sample(struct peer *peer, const struct peer_program *program, c
     free(peer->receive);
 }
 
-/* Before MPI_Init, as our launcher does: what MPI touches there lies near the processor that touches it. The rank is
- * known from the launchers' variables; MPI itself has the last word. */
+/* Binds the rank before MPI_Init, as Portolan's launcher does, so that memory that MPI touches
+ * there is close to the processor that uses it. The rank's number comes from the launchers'
+ * variables; after MPI_Init, MPI's number decides. */
 static void peer_place_early(void)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK"};
@@ -100,7 +101,7 @@ static void peer_place_early(void)
     }
 }
 
-/* The whole of a program. */
+/* The main function of each program. */
 static int peer_main(int argc, char **argv, const struct peer_program *program)
 {
     struct peer peer = {0};

@@ -1,4 +1,4 @@
-/* To and fro: benches/src/pattern/steps.rs, `ping_pong`. */
+/* Ping-pong: benches/src/pattern/steps.rs, `ping_pong`. */
 #ifndef PORTOLAN_PING_PONG_H
 #define PORTOLAN_PING_PONG_H
 

@@ -1,60 +1,61 @@
-/* What all peers' programs share, whatever carries their messages: memory, place, and how a sample is taken.
+/* Shared by all peers' programs, whatever carries their messages: memory, binding, and sampling.
  *
- * The steps are those of benches/src/measure.rs: warm up, see how long a round takes, take as many rounds as
- * planned but no longer than LIMIT seconds.
+ * The steps are those of benches/src/measure.rs: warm up, measure the time of a round, run as
+ * many rounds as planned but no longer than LIMIT seconds.
  *
- * Whoever includes this has said what a `peer_request` is, and defines the four functions below.
+ * A file that includes this must define `peer_request` before, and the four functions declared
+ * below.
  */
 #ifndef PORTOLAN_SAMPLING_H
 #define PORTOLAN_SAMPLING_H
 
 enum { MESSAGE = 1, ANSWER = 2, WAITING = 1000, PAGE = 4096 };
 
-/* What a rank knows while it measures. */
+/* The state of a rank during a measurement. */
 struct peer {
     int rank, size;
     int partner;      /* the rank on the other side, or -1 */
     int starts;       /* whether this rank starts, and takes the time */
     int window;       /* messages in a window */
-    int buffers;      /* that its messages use by turns, each way */
+    int buffers;      /* used in turn by a window's messages, in each direction */
     int threads;      /* threads of a rank */
     double limit;     /* longest time of a size, in seconds */
     double begun;     /* when the job was started, in seconds of CLOCK_MONOTONIC */
-    size_t plan;      /* what the plan says: a length, or how many wait */
+    size_t plan;      /* size in the plan: a length, or how many entries wait */
     size_t bytes;     /* length of a message */
     char *send, *receive;   /* the first buffers */
-    size_t stride, area;    /* from one buffer to the next, and all of one way */
+    size_t stride, area;    /* distance between buffers; size of all in one direction */
     peer_request *requests; /* room for two windows */
     void *state;            /* the program's own */
 };
 
-/* Whose figures count, and how they become one. */
+/* Whose figures count, and how they are combined. */
 enum peer_counts { PEER_STARTERS, PEER_ANSWERERS, PEER_ALL };
 enum peer_pool { PEER_MEAN, PEER_SUM, PEER_MOST };
 
-/* A program. */
+/* One program. */
 struct peer_program {
     enum peer_counts counts;
     enum peer_pool pool;
-    /* Repeats a round, and what it means that so many rounds took that many seconds ... */
+    /* Either: repeats a round, and computes the figure from the time of these rounds ... */
     void (*run)(struct peer *peer, long rounds);
     double (*value)(const struct peer *peer, double seconds, long rounds);
-    /* ... or takes the figure in another way. */
+    /* ... or: measures the figure directly. */
     double (*direct)(struct peer *peer, long planned, long warm_up, long *rounds);
-    /* Before and after a size; may be missing. */
+    /* Called before and after each size; may be NULL. */
     void (*before)(struct peer *peer);
     void (*after)(struct peer *peer);
     int sizes_are_counts; /* messages of 8 bytes, whatever the plan says */
     int threaded;         /* needs MPI_THREAD_MULTIPLE */
 };
 
-/* Ends the job. */
+/* Prints an error and ends the job. */
 static void peer_fail(const char *what, const char *argument);
 /* Waits until all ranks are there. */
 static void peer_gather(struct peer *peer);
-/* What rank 0 says. */
+/* Returns the number that rank 0 passes. */
 static long peer_agree(struct peer *peer, long number);
-/* Seconds. */
+/* The time in seconds. */
 static double peer_clock(void);
 
 static void *peer_memory(size_t bytes)
@@ -65,7 +66,7 @@ static void *peer_memory(size_t bytes)
     return memory;
 }
 
-/* At the beginning of a page, touched; room for a byte at least. */
+/* Memory that begins at a page boundary and has been touched; at least one byte. */
 static char *peer_buffer(size_t bytes, int fill)
 {
     void *memory = NULL;
@@ -82,8 +83,8 @@ static inline double peer_monotonic(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* Puts a rank on its entry of PEER_PROCESSORS, if that is set: "0,1,0,1", or "0+2,1+3" where each has the two
- * hardware threads of a core. */
+/* Binds a rank to its entry of PEER_PROCESSORS, if that is set: "0,1,0,1", or "0+2,1+3", where
+ * each rank gets the two hardware threads of a core. */
 static void peer_place(int rank)
 {
     const char *list = getenv("PEER_PROCESSORS");
@@ -110,8 +111,8 @@ static double peer_timed(struct peer *peer, const struct peer_program *program, 
     return peer_clock() - begun;
 }
 
-/* As many rounds of `each` seconds as there is time for, as rank 0 sees it: none if one takes four times
- * too long. */
+/* The number of rounds of `each` seconds that fit into `limit`, as rank 0 measures it: at most
+ * `planned`, and none if one round takes more than four times the limit. */
 static long peer_affordable(struct peer *peer, long planned, double each, double limit)
 {
     double room = limit / (each > 1e-9 ? each : 1e-9);
@@ -121,11 +122,12 @@ static long peer_affordable(struct peer *peer, long planned, double each, double
     return peer_agree(peer, rounds);
 }
 
-/* The seconds of `*rounds` rounds. */
+/* Measures up to `planned` rounds. Returns their time in seconds, and their number in `*rounds`. */
 static double peer_rounds(struct peer *peer, const struct peer_program *program, long planned,
                           long warm_up, long *rounds)
 {
-    /* Even the warm-up may be too long, and ranks may fall out of step: it grows while it is short. */
+    /* Even the warm-up may take too long, and ranks may fall out of step. So it grows only while
+     * it is short. */
     double last = peer_timed(peer, program, 1), spent = last;
     long warm = 1, timed = 1;
     for (;;) {
@@ -141,14 +143,14 @@ static double peer_rounds(struct peer *peer, const struct peer_program *program,
     }
     *rounds = peer_affordable(peer, planned, last / (double)timed, peer->limit);
     if (*rounds == 0) {
-        /* One round is enough. */
+        /* The last round of the warm-up is the sample. */
         *rounds = timed;
         return last;
     }
     return peer_timed(peer, program, *rounds);
 }
 
-/* What the command line says of the job, for a program that is called as peer.h says. */
+/* Reads the arguments that describe the job; peer.h lists them. */
 static void peer_arguments(struct peer *peer, int argc, char **argv)
 {
     if (argc < 7)
@@ -168,7 +170,7 @@ static void peer_arguments(struct peer *peer, int argc, char **argv)
     peer->requests = peer_memory(2 * (size_t)peer->window * sizeof *peer->requests);
 }
 
-/* What one of them says of a size; buffers for it. */
+/* Reads one BYTES:ROUNDS:WARM_UP argument, and allocates buffers for it. */
 static unsigned long long peer_plan(struct peer *peer, const struct peer_program *program,
                                     const char *plan, long *planned, long *warm_up)
 {
@@ -186,14 +188,14 @@ static unsigned long long peer_plan(struct peer *peer, const struct peer_program
     return size;
 }
 
-/* Where the buffer behind the one at `offset` is; the first behind the last. */
+/* The offset of the buffer after the one at `offset`; after the last comes the first. */
 static inline size_t peer_next(const struct peer *peer, size_t offset)
 {
     offset += peer->stride;
     return offset == peer->area ? 0 : offset;
 }
 
-/* The figure of a size, as `portolan bench` reads it. */
+/* Prints the figure of a size, in the form that `portolan bench` reads. */
 static void peer_say(unsigned long long size, double value, long rounds)
 {
     printf("portolan-sample %llu %.9g %ld\n", size, value, rounds);

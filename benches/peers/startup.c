@@ -1,4 +1,4 @@
-/* Milliseconds from the start of the job until a rank has had a message from a neighbour. */
+/* Milliseconds from the start of the job until a rank has received a message from a neighbour. */
 #include "talk.h"
 
 static double since_begun(struct peer *peer, long planned, long warm_up, long *rounds)

@@ -1,4 +1,5 @@
-/* A message to the rank so far above, and one from the rank so far below: benches/src/direct.rs. */
+/* A message to the rank `distance` above, and one from the rank `distance` below:
+ * benches/src/direct.rs. */
 #ifndef PORTOLAN_TALK_H
 #define PORTOLAN_TALK_H
 
@@ -17,7 +18,7 @@ static inline void talk(const struct peer *peer, int distance)
         peer_fail("a message came from somebody else", "this should not be");
 }
 
-/* Memory of this process in KiB that is no copy of a file. */
+/* Memory of this process in KiB, without copies of files. */
 static inline double proportional_kib(void)
 {
     FILE *file = fopen("/proc/self/smaps_rollup", "r");
@@ -32,8 +33,8 @@ static inline double proportional_kib(void)
     return sum;
 }
 
-/* Nobody goes on before all have come here: a message goes around twice. In a barrier ranks would talk that otherwise
-   do not, and what they know of each other is memory. */
+/* Waits until all ranks are here: a message goes around the ring twice. In a barrier, ranks
+ * would talk that otherwise do not, and would need memory for each other. */
 static inline void meet(struct peer *peer)
 {
     int above = (peer->rank + 1) % peer->size, below = (peer->rank + peer->size - 1) % peer->size;
@@ -47,7 +48,7 @@ static inline void meet(struct peer *peer)
     }
 }
 
-/* After it has talked to ranks up to `farthest` away on either side. */
+/* Memory after the rank has exchanged messages with ranks up to `farthest` away on either side. */
 static inline double memory_after(struct peer *peer, int farthest)
 {
     for (int distance = 1; distance <= farthest; distance++)

@@ -1,4 +1,4 @@
-/* Receives and messages that wait while others pass: benches/src/waiting.rs. */
+/* Receives and messages that wait while other messages pass: benches/src/waiting.rs. */
 #ifndef PORTOLAN_WAITING_H
 #define PORTOLAN_WAITING_H
 
