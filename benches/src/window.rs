@@ -67,8 +67,7 @@ impl<'a, L: Level, D: Device> Window<'a, L, D> {
         Ok(())
     }
 
-    /// Starts a window of receives. If several have a buffer in common, the last one to arrive
-    /// wins.
+    /// Starts a window of receives. If several have a buffer in common, the last one wins.
     #[inline]
     pub(crate) fn receive(&mut self, source: u32, tag: u32) -> Result<()> {
         self.receive_each(source, (0..self.messages).map(|_| tag))

@@ -1,5 +1,6 @@
-//! Input that makes no sense, from the command line to the program's calls: an error that names the
-//! rank, the value and what to do, a code that is not 0, and nothing left.
+//! Invalid input, from the command line to the program's calls. It must end with an error that
+//! names the rank, the value and the remedy, with an exit code that is not 0, and with nothing left
+//! behind.
 
 // Ranks talk to the tests through their output.
 #![allow(clippy::print_stderr, clippy::print_stdout)]
@@ -27,7 +28,7 @@ fn main() -> ExitCode {
     rank::main(play, trials)
 }
 
-/// A setting or an option, and what is said about it.
+/// A setting or option, and what the error message must contain.
 const SETTINGS: [(&str, &[&str], i32, &[&str]); 5] = [
     (
         "bad_size",
@@ -61,7 +62,7 @@ const SETTINGS: [(&str, &[&str], i32, &[&str]); 5] = [
     ),
 ];
 
-/// A call of rank 1, and what it says.
+/// An invalid call of rank 1, and what its error message must contain.
 const CALLS: [(&str, &[&str]); 6] = [
     (
         "rank",
@@ -80,8 +81,8 @@ const CALLS: [(&str, &[&str]); 6] = [
     ("foreign", &["error: rank 1: no input today"]),
 ];
 
-/// What rank 1 of 3 does otherwise than the others, in the debug mode of collectives, and what
-/// ranks say.
+/// Collective calls in which rank 1 of 3 differs from the others, in the debug mode of collectives,
+/// and what the error message must contain.
 const DIFFERENCES: [(&str, &str); 4] = [
     (
         "operation",
@@ -107,7 +108,7 @@ fn trials() -> Vec<Trial> {
         trials.push(Trial::test(format!("compared_{name}"), move || {
             let options = ["--env", "PORTOLAN_COLL_CHECK=on"];
             let outcome = job(&options, 3, &format!("compared_{name}"));
-            // The first rank that hears of it ends the job.
+            // The first rank that notices the error ends the job.
             outcome.expect_code(1).expect_err(&["error: rank ", says]);
             assert!(rank::shared_files().is_empty());
             Ok(())
@@ -161,7 +162,7 @@ fn trials() -> Vec<Trial> {
                 .filter_map(|line| line.strip_prefix(&label));
             lines.collect::<Vec<_>>().join("\n")
         };
-        // Those that have been ended by the first failure have said nothing.
+        // A rank that was ended because of the first failure prints nothing.
         let texts: Vec<_> = (0..3)
             .map(labelled)
             .filter(|text| !text.is_empty())
@@ -172,7 +173,8 @@ fn trials() -> Vec<Trial> {
         }
         outcome.expect_err(&[
             "transport `pigeons` was requested (PORTOLAN_TRANSPORT=pigeons) but is not usable",
-            // Not what else is compiled in: that depends on what the workspace's tests ask for.
+            // Other transports are not checked: which are compiled in depends on the features that
+            // the workspace's tests enable.
             "compiled in: shm",
             "usable here: shm",
             "fix: ",
@@ -190,7 +192,7 @@ fn trials() -> Vec<Trial> {
         },
     ));
     trials.push(Trial::test("job_larger_than_memory", || {
-        // What each pair of ranks shares makes more than that for 32 of them.
+        // With 32 ranks, the memory that each pair of ranks shares exceeds that limit.
         let outcome = job(&["--env", "PORTOLAN_SHM_MAX=1M"], 32, "nothing");
         assert!(
             !matches!(outcome.code, Some(0 | 124) | None),
@@ -204,7 +206,7 @@ fn trials() -> Vec<Trial> {
     trials
 }
 
-/// A job that is ended if it hangs, with a code that no test expects.
+/// A job with a time-out: one that hangs ends with a code that no test expects.
 fn job(options: &[&str], ranks: u32, role: &str) -> Outcome {
     rank::play(&[&["--timeout", "30"], options].concat(), ranks, role)
 }
@@ -219,7 +221,7 @@ fn play(role: &str) -> ExitCode {
     }
 }
 
-/// Rank 1 errs; rank 0 does what is needed for that.
+/// Rank 1 makes the error; rank 0 does what rank 1's call needs.
 fn act(role: &str, world: &World) -> Result<()> {
     let comm = world.comm();
     let wrong = comm.rank() == 1;
@@ -255,7 +257,8 @@ fn act(role: &str, world: &World) -> Result<()> {
     }
 }
 
-/// Receives into a buffer that a panic would end, on a device of its own, what never comes.
+/// Waits, on a device of its own, for a message that never comes, into a buffer whose life would
+/// end with a panic.
 fn wait_for_ever() {
     let mut settings = Settings::default();
     settings.set("STUCK_AFTER", "0.01").expect("a time");

@@ -1,4 +1,4 @@
-//! `portolan bench`: that it measures and reports; what it measures is nobody's test.
+//! `portolan bench`: that it measures and reports. The figures themselves are not tested.
 
 #[path = "bench/collectives.rs"]
 mod collectives;
@@ -13,8 +13,9 @@ use std::path::{Path, PathBuf};
 use common::{Outcome, outcome, portolan};
 use serde_json::Value;
 
-/// As little as there is to measure, with the cache of the peers' programs among the tests' files.
-/// A sample is taken twice, because the tests beside this one are others' work.
+/// Runs the smallest possible measurement, with the cache of the peers' programs among the tests'
+/// files. Each sample may be taken a second time, because the tests that run beside it count as
+/// other work.
 fn bench(arguments: &[&str]) -> Outcome {
     let least = ["--repeat", "1", "--iterations", "3"];
     let mut command = portolan(&[&["bench"], arguments, &least].concat());
@@ -22,7 +23,7 @@ fn bench(arguments: &[&str]) -> Outcome {
     outcome(command, b"")
 }
 
-/// The JSON lines with figures, and the others.
+/// The JSON lines with figures, and the other lines.
 fn rows(outcome: &Outcome) -> (Vec<Value>, Vec<Value>) {
     outcome.expect_code(0);
     let lines = outcome.out.lines();
@@ -170,11 +171,11 @@ fn ranks_are_put_where_they_are_wanted_and_other_work_is_put_beside() {
         let pin = rows[0]["pin"].as_str().unwrap();
         let processors: Vec<&str> = pin.split(',').collect();
         assert_eq!(processors.len(), 4);
-        // With one core alone, everybody is together.
+        // With a single core, all ranks are on it.
         let together = processors[..half] == processors[half..];
         let one_core = processors.iter().all(|p| *p == processors[0]);
         assert!(one_core || together == (map == "together"), "{map}: {pin}");
-        // The machine is looked at between rank 0 and its partner, wherever they are.
+        // The machine is measured between rank 0 and its partner, wherever they are.
         let machine = others.iter().find_map(|row| row.get("machine")).unwrap();
         let [one, other] = [0, half].map(|rank| processors[rank].parse::<u64>().unwrap());
         assert_eq!(machine["processors"], serde_json::json!([one, other]));
@@ -201,7 +202,7 @@ fn a_report_is_a_page_of_all_that_was_measured_into_its_folder() {
     std::fs::remove_dir_all(&folder).unwrap();
     assert_eq!(page.matches("<section").count(), 2, "{page}");
     assert!(page.contains("<svg") && page.contains("portolan bench latency --sizes 0,8,1k"));
-    // It needs nothing else.
+    // The page loads no other file.
     assert!(!page.contains("http:") && !page.contains("https:") && !page.contains("<script"));
 }
 
@@ -316,7 +317,7 @@ fn settings_are_told_and_kept_apart() {
     command.env("PORTOLAN_SHM_CMA", "off");
     let (set, _) = rows(&outcome(command, b""));
     assert_eq!(set[0]["settings"]["PORTOLAN_SHM_CMA"], "off");
-    // What a launcher sets for its ranks is nobody's setting.
+    // Variables that a launcher sets for its ranks do not count as settings.
     let me = env!("CARGO_BIN_EXE_portolan");
     let rank = [
         "run", "-n", "2", "--", me, "bench", "latency", "--sizes", "8", "--json",
@@ -426,7 +427,7 @@ fn peers_are_measured_or_said_to_be_missing() {
                     row["peer"].as_str().unwrap().contains('.'),
                     "no version: {row}"
                 );
-                // Of few samples none may be of the same phase.
+                // With few samples, possibly none are of the same phase.
                 let uncommon = others
                     .iter()
                     .any(|row| row["machine"]["load_store_ns"].is_f64());
@@ -451,7 +452,7 @@ fn a_peer_that_is_not_where_it_was_said_to_be_is_missing() {
     command
         .args(["--repeat", "1", "--peers", "--peer-dir"])
         .arg(&folder);
-    // Nothing else is on this path or in this cache, so nothing else is found.
+    // This path and this cache contain nothing, so no peer is found.
     command.env("PATH", Path::new("/no/such/folder"));
     command.env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
     command.args(["--tuned"]);
@@ -534,7 +535,7 @@ fn what_makes_no_sense_is_refused() {
     bench(&["coll", "--buffers", "2"])
         .expect_code(2)
         .expect_err(&["coll has no windows"]);
-    // Of the usual sizes the longest counts, and of short ones a page each.
+    // The longest of the default sizes counts, and a short message counts as a page.
     let many = ["--window", "65536", "--buffers", "65536"];
     bench(&[&["bandwidth"], &many[..]].concat())
         .expect_code(2)

@@ -1,4 +1,4 @@
-//! `portolan demo`: the main job, on real input, from one command.
+//! `portolan demo`: the main job, with real input, from one command.
 
 // A skip prints why.
 #![allow(clippy::print_stderr)]
@@ -33,7 +33,7 @@ fn the_demo_draws_says_what_it_chose_and_measures() {
             "`{part}` is missing: {outcome:#?}"
         );
     }
-    // What was chosen and why, once.
+    // What was chosen and why is reported once.
     assert_eq!(outcome.err.matches("shm").count(), 1, "{outcome:#?}");
 }
 

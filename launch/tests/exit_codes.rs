@@ -1,4 +1,4 @@
-//! What `portolan run` ends with, and whom it names.
+//! The exit code of `portolan run`, and the rank that it names.
 
 mod common;
 

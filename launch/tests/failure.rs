@@ -1,9 +1,9 @@
-//! A rank is killed at every kind of place: the others end with it, or see the error and go on, and
-//! nothing is left running.
+//! A rank is killed in every kind of situation. The others either end with it, or get an error and
+//! continue. No process is left running.
 //!
-//! The tests know that nothing runs any more because they read the job's output to its end, which
-//! comes when the last process that holds it has ended, and because no process has a pid that a
-//! rank has told. `--timeout` ends a job that hangs, with a code that no test expects.
+//! The tests check in two ways that no process is left: they read the job's output to its end,
+//! which comes when the last process that holds it has ended, and they check the pids that the
+//! ranks have printed. `--timeout` ends a job that hangs, with a code that no test expects.
 
 // Ranks talk to the tests through their output.
 #![allow(clippy::print_stderr, clippy::print_stdout)]
@@ -21,10 +21,10 @@ use std::process::{Command, ExitCode};
 use common::{Outcome, finish, is_alive, signal, started, wait_until};
 use libtest_mimic::{Failed, Trial};
 
-/// Sizes of the jobs; the last rank is the one that dies.
+/// Sizes of the jobs. The last rank is the one that dies.
 const SIZES: [u32; 3] = [2, 3, 5];
 
-/// What the dying rank is doing when somebody kills it.
+/// What the dying rank does when it is killed.
 const RUNNING: [&str; 5] = [
     "sending-large",
     "sending-small",
@@ -33,8 +33,8 @@ const RUNNING: [&str; 5] = [
     "barrier",
 ];
 
-/// The collective operations that all ranks repeat when somebody kills one, and the sizes of the
-/// jobs: large enough that some ranks wait for living ones only.
+/// Collective operations that all ranks repeat when one is killed, and the sizes of the jobs: large
+/// enough that some ranks wait only for ranks that live.
 const COLLECTIVES: [&str; 5] = [
     "broadcasting",
     "broadcasting-large",
@@ -44,20 +44,21 @@ const COLLECTIVES: [&str; 5] = [
 ];
 const LARGER: [u32; 3] = [3, 5, 8];
 
-/// Over libfabric the same happens on fewer sizes, with some of the collective operations.
+/// The same over libfabric, with fewer sizes and only some of the collective operations.
 const OVER_OFI: [(&[&str], [u32; 2]); 2] = [
     (&RUNNING, [2, 3]),
     (&["broadcasting-large", "summing"], [3, 5]),
 ];
 
-/// Over libfabric's shared memory: what is under way with the dying rank, which does not look any
-/// more. No connection breaks there that would end it.
+/// Over libfabric's shared memory: what is under way with the dying rank, which no longer polls.
+/// There is no connection whose end would end the operation.
 const ON_SHM: [&str; 4] = ["putting", "getting", "announcing", "deaf"];
 
-/// Names a second version of libfabric: `cargo xtask test` sets it where there is one.
+/// The variable with the path of a second version of libfabric. `cargo xtask test` sets it if there
+/// is one.
 const NEWER: &str = "PORTOLAN_TEST_LIBFABRIC";
 
-/// Where in its start a rank kills itself.
+/// The moment in its start at which a rank kills itself.
 const ATTACHING: [&str; 3] = ["before", "joined", "mapped"];
 
 fn main() -> ExitCode {
@@ -110,8 +111,8 @@ fn trials() -> Vec<Trial> {
     trials
 }
 
-/// A rank's program fails while a long message of it is announced, which another one wants
-/// meanwhile.
+/// A rank's program fails after it has announced a long message and while another rank wants that
+/// message.
 fn failing() -> Result<(), Failed> {
     let outcome = rank::play(&["--timeout", "30"], 2, "failing");
     outcome.expect_code(7);
@@ -119,20 +120,20 @@ fn failing() -> Result<(), Failed> {
     nothing_in_shared_memory()
 }
 
-/// The launcher is killed, and nothing but its guard knows of the ranks' processes, which scripts
-/// in other sessions have started.
+/// The launcher is killed. Only its guard knows the ranks' processes, which scripts have started in
+/// other sessions.
 fn outside_of_the_group() -> Result<(), Failed> {
     let script = "\"$0\" \"$1\"; exit $?";
     let mut command = common::portolan(&["run", "-n", "2", "setsid", "sh", "-c", script]);
     command.arg(std::env::current_exe()?).arg("role:asleep");
     let (child, _) = started(command, 2);
     signal(child.id(), libc::SIGKILL);
-    // Comes to an end only if they do.
+    // The output ends only if the ranks do.
     assert_eq!(finish(child).code, None);
     nothing_in_shared_memory()
 }
 
-/// An error on a communicator whose errors end the job ends it on every rank, and says what it was.
+/// An error on a communicator whose errors end the job ends the job on every rank, and is printed.
 fn strict(role: &str) -> Result<(), Failed> {
     let outcome = rank::play(&["--timeout", "30"], 3, role);
     outcome.expect_code(1);
@@ -146,7 +147,7 @@ fn strict(role: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Over TCP on the loopback interface, by libfabric.
+/// The tests over libfabric: over TCP on the loopback interface, and over shared memory.
 fn over_ofi() -> Vec<Trial> {
     let offered = portolan::transports();
     let ofi = offered.iter().find(|transport| transport.name == "ofi");
@@ -197,14 +198,14 @@ fn over_ofi() -> Vec<Trial> {
             ));
         }
     }
-    // Its files are the launcher's to remove.
+    // The launcher must remove the victim's files.
     trials.push(Trial::test("killed_over_ofi_on_shm", || {
         killed_in(on_shm("outside", 3), "outside", 3, "return")
     }));
     trials.push(Trial::test("killed_launcher_over_ofi_on_shm", || {
         killed_launcher(on_shm("asleep", 3))
     }));
-    // The guard has to have heard of processes that the launcher has not started.
+    // The guard must have been told of processes that the launcher has not started.
     trials.push(Trial::test(
         "killed_launcher_of_scripts_over_ofi_on_shm",
         || killed_launcher(behind_a_script()?),
@@ -215,7 +216,7 @@ fn over_ofi() -> Vec<Trial> {
     ));
     trials.push(Trial::test("killed_in_the_provider_shm", || {
         let (outcome, pids) = end_of(on_shm("barrier", 3), "barrier", 3)?;
-        // Nobody stands still, nor in a lock that the dead rank has left taken.
+        // No rank hangs, not even in a lock that the dead rank held.
         for rank in 0..2 {
             let told = outcome.out.contains(&format!("done {rank}\n"));
             let stuck =
@@ -232,7 +233,7 @@ fn over_ofi() -> Vec<Trial> {
     trials
 }
 
-/// On libfabric's shared memory, in which a rank that polls holds a lock of its queue most of the
+/// A job on libfabric's shared memory. A polling rank holds a lock of its queue there most of the
 /// time.
 fn on_shm(role: &str, size: u32) -> Command {
     let words = [&options("return")[..], &["--transport", "ofi"]].concat();
@@ -241,7 +242,7 @@ fn on_shm(role: &str, size: u32) -> Command {
     command
 }
 
-/// The one of the first two ranks that still lived when the other one ended as well.
+/// Whether this rank, of the first two, survived the other one and got an error because of it.
 fn was_told_of_the_other(outcome: &Outcome, rank: u32) -> bool {
     let told = format!("rank {rank} (ofi): world rank {} has failed", 1 - rank);
     outcome.err.contains(&told)
@@ -251,13 +252,13 @@ fn options(on_failure: &str) -> [&str; 4] {
     ["--timeout", "30", "--on-failure", on_failure]
 }
 
-/// Every rank says that it is ready; then the last one is killed.
+/// Every rank reports that it is ready; then the last one is killed.
 fn killed(role: &str, size: u32, on_failure: &str) -> Result<(), Failed> {
     let command = rank::command(&options(on_failure), size, role);
     killed_in(command, role, size, on_failure)
 }
 
-/// The same in a job that this command starts.
+/// The same with a given command as the job.
 fn killed_in(command: Command, role: &str, size: u32, on_failure: &str) -> Result<(), Failed> {
     let (outcome, pids) = end_of(command, role, size)?;
     if on_failure == "return" {
@@ -266,7 +267,7 @@ fn killed_in(command: Command, role: &str, size: u32, on_failure: &str) -> Resul
     nothing_is_left(&outcome, &pids)
 }
 
-/// A job on libfabric's shared memory, whose ranks' processes are the children of scripts.
+/// A job on libfabric's shared memory whose ranks are the children of scripts.
 fn behind_a_script() -> Result<Command, Failed> {
     let job = ["--transport", "ofi", "-n", "3", "sh", "-c"];
     let script = ["\"$0\" \"$1\"; exit $?"];
@@ -276,8 +277,8 @@ fn behind_a_script() -> Result<Command, Failed> {
     Ok(command)
 }
 
-/// The ranks' processes are their scripts'. All that they leave is removed, although the launcher
-/// has started others.
+/// The ranks are the children of scripts. Everything that they leave is removed, although the
+/// launcher has started only the scripts.
 fn killed_behind_a_script() -> Result<(), Failed> {
     let (child, said) = started(behind_a_script()?, 3);
     let pids: Vec<&str> = said.iter().filter_map(|l| l.rsplit(' ').next()).collect();
@@ -286,7 +287,7 @@ fn killed_behind_a_script() -> Result<(), Failed> {
     }
     signal(pids[0].parse()?, libc::SIGKILL);
     let outcome = finish(child);
-    // The script's, or that of a rank that saw the death before the script did.
+    // The code of the script, or of a rank that noticed the death before the script did.
     assert!(matches!(outcome.code, Some(137 | 1)), "{outcome:#?}");
     for pid in pids {
         assert!(!is_alive(pid), "{pid} is left: {outcome:#?}");
@@ -295,7 +296,7 @@ fn killed_behind_a_script() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The launcher is killed, and cannot remove what its three ranks leave.
+/// The launcher is killed, and so cannot remove what its three ranks leave.
 fn killed_launcher(command: Command) -> Result<(), Failed> {
     let (child, said) = started(command, 3);
     let pids = said.iter().filter_map(|line| line.rsplit(' ').next());
@@ -306,7 +307,7 @@ fn killed_launcher(command: Command) -> Result<(), Failed> {
     signal(child.id(), libc::SIGKILL);
     let outcome = finish(child);
     assert_eq!(outcome.code, None, "{outcome:#?}");
-    // The guard, which does not hold the output.
+    // The guard removes them. It does not hold the output, so the test must wait.
     wait_until("the files of the ranks to go", || {
         pids.iter().all(|pid| rank::files_of(pid).is_empty())
     });
@@ -316,7 +317,7 @@ fn killed_launcher(command: Command) -> Result<(), Failed> {
     Ok(())
 }
 
-/// How that job ends, which names the victim, and the ranks' pids.
+/// The outcome of that job, which names the victim, and the ranks' pids.
 fn end_of(command: Command, role: &str, size: u32) -> Result<(Outcome, Vec<String>), Failed> {
     let (child, said) = started(command, size as usize);
     let pid_of = |rank: u32| {
@@ -331,7 +332,7 @@ fn end_of(command: Command, role: &str, size: u32) -> Result<(Outcome, Vec<Strin
     let victim = size - 1;
     let pid = &pids[victim as usize];
     if role == "asleep" {
-        // It has spun and given the core away before; killed in those it would be as good.
+        // The rank has spun and yielded before. A kill in those states would serve as well.
         wait_until("the rank to sleep", || state(pid) == Some('S'));
     }
     signal(pid.parse()?, libc::SIGKILL);
@@ -340,7 +341,7 @@ fn end_of(command: Command, role: &str, size: u32) -> Result<(Outcome, Vec<Strin
     Ok((outcome, pids))
 }
 
-/// No process of the ranks', and nothing of what they made.
+/// No process of the ranks is left, and no file of theirs.
 fn nothing_is_left(outcome: &Outcome, pids: &[String]) -> Result<(), Failed> {
     for (rank, pid) in pids.iter().enumerate() {
         assert!(!is_alive(pid), "rank {rank} is left: {outcome:#?}");
@@ -349,7 +350,7 @@ fn nothing_is_left(outcome: &Outcome, pids: &[String]) -> Result<(), Failed> {
     nothing_in_shared_memory()
 }
 
-/// The last rank dies in the middle of its start.
+/// The last rank dies during its start.
 fn attaching(role: &str, size: u32, on_failure: &str) -> Result<(), Failed> {
     let outcome = rank::play(&options(on_failure), size, role);
     named(&outcome, size - 1, None);
@@ -366,7 +367,7 @@ fn attaching(role: &str, size: u32, on_failure: &str) -> Result<(), Failed> {
     nothing_in_shared_memory()
 }
 
-/// The launcher has ended with the code of the rank that was killed, and has named it.
+/// The launcher has ended with the code of the killed rank, and has named that rank.
 fn named(outcome: &Outcome, victim: u32, pid: Option<&str>) {
     outcome.expect_code(137);
     let pid = pid.map_or("(pid ".to_owned(), |pid| format!("(pid {pid}, node "));
@@ -376,7 +377,7 @@ fn named(outcome: &Outcome, victim: u32, pid: Option<&str>) {
     ]);
 }
 
-/// Each of the others had the error, in each of its calls that needed the dead rank, and went on.
+/// Each of the other ranks got the error in each call that needed the dead rank, and continued.
 fn everybody_was_told(outcome: &Outcome, role: &str, victim: u32) {
     let culprit = format!(": world rank {victim} has failed");
     for rank in 0..victim {
@@ -389,7 +390,7 @@ fn everybody_was_told(outcome: &Outcome, role: &str, victim: u32) {
         let done = format!("done {rank}\n");
         assert!(outcome.out.contains(&done), "`{done}`: {outcome:#?}");
     }
-    // Who was told and went on has succeeded; the launcher names every other code.
+    // A rank that got the error and continued exits with 0; the launcher reports every other code.
     let code = "exited with code";
     assert!(!outcome.err.contains(code), "`{code}`: {outcome:#?}");
 }

@@ -89,7 +89,7 @@ fn what_libfabric_offers_is_listed_with_why_the_rest_is_not_used() {
     }
 }
 
-/// What `portolan info --collectives` says with these settings.
+/// The output of `portolan info --collectives` with these settings.
 fn collectives(settings: &[(&str, &str)]) -> String {
     let mut command = portolan(&["info", "--collectives"]);
     command.envs(settings.iter().copied());
@@ -124,7 +124,7 @@ fn the_page_of_collectives_says_when_its_table_is_not_asked() {
         "{page}"
     );
     assert!(page.contains("go through that instead"), "{page}");
-    // A value that no rank could use is not passed over.
+    // A value that no rank could use is reported.
     let page = collectives(&[("PORTOLAN_COLL_CHECK", "perhaps")]);
     assert!(
         page.contains("\nerror: ") && page.contains("`perhaps`"),

@@ -1,8 +1,8 @@
-//! A job in a control group that has less memory than the job wants: it is told so, and is neither
-//! killed for it nor struck by a signal.
+//! A job in a control group that has less memory than the job requests. The job gets an error, and
+//! is neither killed nor hit by a signal.
 //!
-//! The tests make a control group below their own and put the launcher into it. Where they may not,
-//! they say so and are skipped.
+//! The tests create a control group below their own and put the launcher into it. If they may not,
+//! they are skipped, and say so.
 
 // Ranks talk to the tests through their output, and tests of what they skip.
 #![allow(clippy::print_stderr, clippy::print_stdout)]
@@ -20,7 +20,7 @@ use group::MemoryGroup;
 use libtest_mimic::{Failed, Trial};
 use portolan::{Result, World};
 
-/// Memory of the group, in bytes: programs and their libraries, and a little to share.
+/// The group's memory in bytes: enough for programs and libraries, and a little to share.
 const LIMIT: u64 = 96 << 20;
 
 fn main() -> ExitCode {
@@ -64,7 +64,7 @@ fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Runs a job of eight ranks in a group, and looks whether the system had to kill.
+/// Runs a job of eight ranks in a group, and checks whether the kernel killed a process.
 fn in_group(
     what: &str,
     options: &[&str],

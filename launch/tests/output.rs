@@ -1,4 +1,4 @@
-//! What ranks write, read and find in their environment.
+//! The output, input and environment of ranks.
 
 mod common;
 
@@ -186,7 +186,8 @@ fn all_ranks_share_one_memory_file_and_one_job() {
 
 #[test]
 fn ranks_hold_no_descriptor_of_the_launcher_but_theirs() {
-    // What `find` finds open: pipes and sockets, of the launcher's parent too.
+    // The open descriptors, as `find` lists them. They include pipes and sockets of the launcher's
+    // parent.
     let find = ["find", "/proc/self/fd", "-printf", "%l\\n"];
     let count = |out: &str, kind: &str| out.lines().filter(|line| line.starts_with(kind)).count();
     let mut alone = std::process::Command::new(find[0]);

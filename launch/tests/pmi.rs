@@ -1,9 +1,9 @@
-//! The key exchange between ranks and launchers, each side against foreign ones too.
+//! The key exchange between ranks and launchers, each side also against foreign ones.
 //!
-//! This program is test and rank at once: started by a launcher with a first argument `role:NAME`
-//! it plays a rank (`roles.rs`), otherwise it runs the tests. Our ranks run under `portolan run`
-//! and under Hydra (MPICH's `mpiexec`); MPICH's ranks run under `portolan run`. What needs MPICH is
-//! reported as ignored where it is not installed.
+//! This program is both test and rank. If a launcher starts it with a first argument `role:NAME`,
+//! it plays a rank (`roles.rs`); otherwise it runs the tests. Portolan's ranks run under `portolan
+//! run` and under Hydra (MPICH's `mpiexec`); MPICH's ranks run under `portolan run`. Tests that
+//! need MPICH are reported as ignored if it is not installed.
 
 // Ranks talk to the tests through their output.
 #![allow(clippy::print_stderr, clippy::print_stdout)]
@@ -84,7 +84,8 @@ fn expect_out(role: &str, ranks: u32, out: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Every rank gets what every other has put: short, empty, odd and long texts, in several rounds.
+/// Every rank gets what every other rank has put: short, empty, odd and long texts, in several
+/// rounds.
 fn exchange(launcher: Command, ranks: u32, kind: &str) -> Result<(), Failed> {
     let outcome = play(launcher, ranks, "exchange");
     outcome.expect_code(0);
@@ -153,7 +154,7 @@ fn noise() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A job inside a rank of another: variables of the outer one are there, and not believed.
+/// A job inside a rank of another job. The outer job's variables are present, but not used.
 fn nested() -> Result<(), Failed> {
     let me = std::env::current_exe().expect("a program knows its own file");
     let mut outer = portolan(&[

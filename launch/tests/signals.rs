@@ -1,7 +1,7 @@
 //! Signals from outside, and what is left when processes die.
 //!
-//! A test reads the output to its end, which comes only when every process that holds it has
-//! ended: that is how it knows that nothing is left.
+//! A test reads the output to its end, which comes only when every process that holds it has ended.
+//! That shows that no process is left.
 
 // A skip prints why.
 #![allow(clippy::print_stderr)]
@@ -55,7 +55,8 @@ fn asking_twice_kills() {
     let script = "trap 'echo no' INT; echo up $$; while :; do sleep 0.01; done";
     let (mut child, _) = running(&[], script, 1);
     signal(child.id(), libc::SIGINT);
-    // The rank has seen the first before the second is sent: two at once would be one.
+    // The rank must have handled the first signal before the second is sent; two at once would be
+    // merged into one.
     let mut out = child.stdout.take().unwrap();
     std::io::Read::read_exact(&mut out, &mut [0; 3]).unwrap();
     child.stdout = Some(out);
@@ -78,7 +79,7 @@ fn reports_can_be_asked_for() {
 
 #[test]
 fn nothing_outlives_a_killed_launcher() {
-    // The background process is what PR_SET_PDEATHSIG does not reach.
+    // PR_SET_PDEATHSIG does not reach the background process.
     let script = "sleep 1000 & echo up $$; exec sleep 1000";
     for options in [&[][..], &["--label"]] {
         let (child, _) = running(options, script, 3);
@@ -105,7 +106,7 @@ fn what_a_rank_leaves_behind_ends_with_the_job() {
     }
 }
 
-/// Makes a command one on a kernel without `close_range`, which Linux has from 5.9 on.
+/// Makes a command run as if the kernel had no `close_range`, which Linux has since 5.9.
 fn without_close_range(command: &mut Command) {
     const fn step(code: u32, jf: u8, k: u32) -> libc::sock_filter {
         libc::sock_filter {
@@ -172,7 +173,7 @@ fn what_has_left_the_process_group_ends_too() {
 
 #[test]
 fn ranks_in_groups_of_their_own_are_reached() {
-    // `timeout` puts itself into a group of its own.
+    // `timeout` puts itself into a process group of its own.
     let args = ["run", "-n", "2", "--", "timeout", "1000", "sh", "-c", WAIT];
     let (child, _) = started(portolan(&args), 2);
     signal(child.id(), libc::SIGTERM);
@@ -216,7 +217,7 @@ fn a_job_stops_and_goes_on_with_its_launcher() {
     assert_eq!(outcome.out, "went on\n");
 }
 
-/// A launcher that a shell turns into, behind this script, says so many lines with its ranks.
+/// A launcher that replaces the shell after this script; returns after `lines` lines of output.
 fn behind(script: &str, options: &[&str], rank: &str, lines: usize) -> (Child, Vec<String>) {
     let mut command = of_ours(Command::new("sh"));
     let shell = format!("{script}; exec \"$@\"");
@@ -238,15 +239,16 @@ fn children_from_before_the_launcher_are_left_alone() {
     signal(other.parse().unwrap(), libc::SIGKILL);
 }
 
-/// `> >(filter | tee log)`: the shell between them ends first, and what it leaves is the launcher's
-/// child.
+/// As with `> >(filter | tee log)`: the shell between them ends first, and its child becomes the
+/// launcher's child.
 #[test]
 fn what_children_from_before_the_launcher_leave_is_left_alone_too() {
     let quiet = "> /dev/null 2>&1";
     let stranger = format!(
         "sh -c 'sleep 1000 {quiet} & exec sleep 1000 {quiet}' & STRANGER=$!; export STRANGER"
     );
-    // Its child is there, and then adopted; a process of the rank's own has left the ranks' group.
+    // The stranger's child exists and is then adopted. A process of the rank's own has left the
+    // ranks' group.
     let rank = format!(
         "until [ \"$other\" ]; do set -- $(cat /proc/$STRANGER/task/$STRANGER/children); other=$1; done; \
          kill -9 $STRANGER; \
@@ -268,7 +270,7 @@ fn what_children_from_before_the_launcher_leave_is_left_alone_too() {
     assert!(!is_alive(own), "what the rank has left goes on: {said:?}");
 }
 
-/// As under `nohup`, and for interrupts of what a script runs in the background.
+/// As under `nohup`, and as for interrupts of a script's background processes.
 #[test]
 fn signals_that_are_to_be_ignored_are() {
     let rank = "trap 'echo done; exit 7' TERM; echo up $$; while :; do sleep 0.01; done";
@@ -276,7 +278,7 @@ fn signals_that_are_to_be_ignored_are() {
     for number in [libc::SIGHUP, libc::SIGINT, libc::SIGHUP, libc::SIGINT] {
         signal(child.id(), number);
     }
-    // It is the first that counts, and so asks politely.
+    // This is the first signal that is not ignored, so it is passed on.
     signal(child.id(), libc::SIGTERM);
     let outcome = finish(child);
     assert_eq!(outcome.out, "done\n", "{outcome:#?}");

@@ -1,5 +1,5 @@
-//! Ranks that wait: how they do it where cores are shared, and for each other, where the launcher
-//! puts their answers together.
+//! Waiting ranks: how they wait if they share cores, and how the launcher combines their reports if
+//! they wait for each other.
 
 // Ranks talk to the tests through their output.
 #![allow(clippy::print_stderr, clippy::print_stdout)]
@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use libtest_mimic::Trial;
 use portolan::{Result, World};
 
-/// Options: a guard, and reports as early as they can come without idle waits being reported.
+/// Options: a time limit, and reports as early as possible without reports of idle waits.
 const OPTIONS: [&str; 4] = ["--timeout", "4", "--stuck-after", "0.2"];
 
 fn main() -> ExitCode {
@@ -38,10 +38,10 @@ fn main() -> ExitCode {
                     "who waits for whom: 3 of 4 ranks have waited for long\n",
                     "\n  rank 0 waits for: receive from any rank (context ",
                     ", any tag, up to 1 bytes)\n",
-                    // Nobody receives what is too long to be sent ahead.
+                    // The message is too long to be sent eagerly, and no rank receives it.
                     "\n  rank 1 waits for: send to rank 0 (context ",
                     ", tag 3, 8000000 bytes)\n",
-                    // Of a length that it does not know.
+                    // A receive that does not know the message's length.
                     "\n  rank 2 waits for: message from rank 3 (context ",
                     "\n  rank 3: not reported: computing, or not waiting for long\n",
                 ]);
@@ -59,8 +59,8 @@ fn main() -> ExitCode {
                     println!("skipped: ranks with cores of their own: there is one core");
                     return Ok(());
                 };
-                // The second core may be a second thread of the first one: it is a processor all
-                // the same.
+                // The second processor may be a hardware thread of the same core. It is a different
+                // processor all the same.
                 let apart = rank::play(&["--bind", &format!("{first},{second}")], 2, "manner");
                 apart.expect_code(0);
                 assert_eq!(apart.out.matches("waiting: poll ").count(), 2);
@@ -96,7 +96,7 @@ fn embrace(world: World) -> Result<()> {
     comm.recv_one::<u64>(1 - comm.rank(), 7).map(drop)
 }
 
-/// Says how it waits.
+/// Prints how this rank waits.
 fn manner(world: World) -> Result<()> {
     let state = world.describe_state().into_iter();
     for line in state.filter(|line| line.starts_with("waiting: ")) {
@@ -109,7 +109,7 @@ fn partial(world: World) -> Result<()> {
     let comm = world.comm();
     match comm.rank() {
         0 => {
-            // On a communicator of its own, so that what rank 1 sends is not received here.
+            // On a communicator of its own, so that rank 1's message does not match.
             let apart = comm.dup()?;
             let mut byte = [0_u8];
             apart.recv_into(&mut byte, portolan::Source::Any, portolan::Tags::Any)?;

@@ -1,5 +1,5 @@
-//! The launcher on a terminal: what is typed reaches rank 0, Ctrl-C ends the job, and a window that
-//! closes ends the input.
+//! The launcher on a terminal: typed input reaches rank 0, Ctrl-C ends the job, and closing the
+//! window ends the input.
 
 mod common;
 
@@ -38,7 +38,8 @@ fn leading(mut command: Command) -> (Child, File) {
         "no terminal: {}",
         std::io::Error::last_os_error()
     );
-    // What other tests start must not hold it: it hangs up when the last one closes it.
+    // Processes that other tests start must not inherit it: the terminal hangs up when the last
+    // copy is closed.
     // SAFETY: changes one flag of a descriptor that the call above has made.
     unsafe { libc::fcntl(keyboard, libc::F_SETFD, libc::FD_CLOEXEC) };
     // SAFETY: the call above has made it, and nobody else owns it.
@@ -61,7 +62,7 @@ fn leading(mut command: Command) -> (Child, File) {
     (child, keyboard)
 }
 
-/// Reads until both ranks have said `up`.
+/// Reads until both ranks have printed `up`.
 fn wait_until_up(child: &mut Child) {
     let mut out = child.stdout.take().unwrap();
     out.read_exact(&mut [0; 6]).expect("both ranks say `up`");
@@ -96,11 +97,11 @@ fn control_c_ends_the_job() {
         .expect_err(&["signal 2 (SIGINT)"]);
 }
 
-/// Who has been told to go on then, in the background, where it may not read.
+/// The launcher ignores the hang-up and is in the background, where it may not read.
 #[test]
 fn a_terminal_that_hangs_up_is_the_end_of_input() {
     let mut command = of_ours(Command::new("sh"));
-    // With `-m` what runs in the background is in a process group of its own, and keeps its input.
+    // With `-m`, a background job has a process group of its own, and keeps its input.
     let background = "trap '' HUP; \"$@\" & wait $!; echo code $?";
     command.args(["-m", "-c", background, "sh"]);
     command.args([env!("CARGO_BIN_EXE_portolan"), "run", "--timeout", "30"]);
@@ -111,6 +112,6 @@ fn a_terminal_that_hangs_up_is_the_end_of_input() {
     out.read_exact(&mut [0; 3]).expect("rank 0 says `up`");
     child.stdout = Some(out);
     drop(keyboard);
-    // The shell's own code is about the terminal that it cannot give back.
+    // The shell's own exit code is an error: it cannot take back the terminal.
     assert_eq!(finish(child).out, "ends\ncode 0\n");
 }

@@ -16,11 +16,11 @@ use portolan_core::matching::Pattern;
 use portolan_core::{Adi, Device, ProcId, Result, SendArgs, job};
 use portolan_t3e_sim::{T3e, device, open, run_owned};
 
-/// Around what decides how a message goes: nothing, the header's 8 bytes, an aligned word more, the
-/// longest packet of the machine, and what does not fit in any.
+/// Sizes around the thresholds that decide how a message travels: nothing, the header's 8 bytes, an
+/// aligned word more, the longest packet of the machine, and lengths that fit no packet.
 const SIZES: [usize; 7] = [0, 8, 9, 512, 1_000, 8_192, 100_001];
 
-/// Two machines that reorder, and one that does not.
+/// One machine that delivers in order, and two that reorder.
 const SEEDS: [Option<u64>; 3] = [None, Some(5), Some(6)];
 
 fn main() -> ExitCode {
@@ -47,7 +47,7 @@ fn same(ranks: u32, seed: Option<u64>) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Else the comparison above would show little: the lines would hardly be able to differ.
+/// Different seeds give different times. Otherwise the comparison above would prove little.
 fn the_seed_is_seen() -> Result<(), Failed> {
     for (one, other) in [(None, Some(5)), (Some(5), Some(6)), (Some(6), None)] {
         let (a, b) = (on_processes(4, one), on_threads(4, other)?);
@@ -61,7 +61,7 @@ fn the_seed_is_seen() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Runs a job of processes under the launcher; what all of them say, sorted.
+/// Runs a job of processes under the launcher. Returns the output of all ranks, sorted.
 fn on_processes(ranks: u32, seed: Option<u64>) -> Vec<String> {
     let mut command = rank::command(&["--transport", "t3e-sim"], ranks, "exchange");
     if let Some(seed) = seed {
@@ -99,7 +99,7 @@ fn process() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The same with threads as ranks: what all of them say, sorted.
+/// The same with threads as ranks.
 fn on_threads(ranks: u32, seed: Option<u64>) -> Result<Vec<String>, Failed> {
     let mut settings = Settings::default();
     if let Some(seed) = seed {
@@ -117,7 +117,7 @@ fn on_threads(ranks: u32, seed: Option<u64>) -> Result<Vec<String>, Failed> {
     Ok(lines)
 }
 
-/// What every rank does; a line with the clock after each step.
+/// The part of each rank. Returns a line with the clock after each step.
 fn exchange(device: T3e, size: u32) -> Result<Vec<String>> {
     let mut rank = Rank {
         me: device.attributes().world_rank,
@@ -160,7 +160,7 @@ impl Rank {
         self.device.send_contig(&args, bytes)
     }
 
-    /// Receives from one rank, or from any; says from which.
+    /// Receives from one rank, or from any. Returns the source.
     fn receive(&self, from: Option<u32>, tag: u32, place: &mut [u8]) -> Result<u32> {
         let pattern = Pattern {
             context: 0,
@@ -172,7 +172,7 @@ impl Rank {
         Ok(status.source)
     }
 
-    /// Up and down the ring: with a receive that waits for its message, and with one that finds it
+    /// Messages both ways around the ring: one receive waits for its message, the other finds it
     /// waiting.
     fn round(&self, number: u32, bytes: usize) -> Result<()> {
         let (up, down) = (
@@ -196,7 +196,7 @@ impl Rank {
         received?;
         assert!(place.iter().all(|byte| *byte == down as u8));
 
-        // Computation of a length of its own on each rank.
+        // Each rank computes for a different time.
         let computed = std::time::Duration::from_nanos(u64::from(self.me * 1_700 + number));
         self.device.charge(computed);
         if self.me == 0 {
@@ -209,7 +209,7 @@ impl Rank {
         Ok(())
     }
 
-    /// All send to rank 0, which takes what comes first and says whose it was.
+    /// All ranks send to rank 0, which receives in the order of arrival and records the sources.
     fn fan_in(&mut self) -> Result<()> {
         for (number, bytes) in (100..).zip(SIZES) {
             if self.me != 0 {
@@ -226,7 +226,7 @@ impl Rank {
         Ok(())
     }
 
-    /// Everybody hears of everybody, from ever further away.
+    /// A barrier: in each step a rank hears from one further away, until all have heard of all.
     fn barrier(&self) -> Result<()> {
         let mut step = 1;
         while step < self.size {

@@ -1,11 +1,12 @@
-//! Makes the bindings of C libraries again.
+//! Generates the bindings of C libraries again.
 //!
-//! What makes them is a test of the crate that has them, which at other times compares: so there is
-//! one description of what they contain, and bindgen is no dependency of anything that people use.
+//! A test of the crate that has the bindings generates them; normally that test only compares. So
+//! there is one description of what the bindings contain, and no crate for users depends on
+//! bindgen.
 
 use crate::{Failure, Repo};
 
-/// The crates, and the variable that makes their test write.
+/// The crates, and the variable that makes each one's test write the bindings.
 const CRATES: &[(&str, &str)] = &[("libfabric-sys", "LIBFABRIC_SYS_WRITE")];
 
 /// Runs the tests that write.

@@ -1,4 +1,4 @@
-//! The pages of `docs/` that are made from the source.
+//! The pages of `docs/` that are generated from the source.
 
 use std::fs;
 use std::process::ExitCode;

@@ -1,21 +1,21 @@
-//! `cargo xtask instructions`: how many instructions a message or a collective operation of 8 bytes
-//! costs, by callgrind, compared with what was recorded.
+//! `cargo xtask instructions`: counts, with callgrind, how many instructions a message or a
+//! collective operation of 8 bytes costs, and compares the counts with the recorded ones.
 //!
-//! Ranks are stepped in a fixed order, so the counts are the same in every run; they differ between
-//! compilers, so each has a record of its own. A compiler without one is compared with the nearest
-//! version's, and may take somewhat more: the lane counts the closer look as skipped, with the
-//! reason.
+//! The ranks are stepped in a fixed order, so the counts are the same in every run. They differ
+//! between compilers, so each compiler has a record of its own. A compiler without a record is
+//! compared with that of the nearest version, and may need somewhat more instructions; then the
+//! test lane counts the exact comparison as skipped, with the reason.
 
 use std::fs;
 use std::process::{Command, ExitCode, Stdio};
 
 use crate::{Failure, Repo};
 
-/// Where the counts are recorded.
+/// The file with the recorded counts.
 const RECORD: &str = "benches/instructions.txt";
-/// What is counted: functions `measured_…` of programs in `benches/examples`. A program of its own
-/// for each kind, because what the compiler calls or copies in a function depends on where else it
-/// is used.
+/// The functions `measured_…` of programs in `benches/examples` that are counted. Each kind has a
+/// program of its own, because the compiler's choice of what to inline into a function depends on
+/// where else that code is used.
 const STEPS: [(&str, &[&str]); 2] = [
     ("step", &["send", "recv", "post", "start", "finish"]),
     (
@@ -30,11 +30,11 @@ const STEPS: [(&str, &[&str]); 2] = [
         ],
     ),
 ];
-/// Messages, or operations, that are counted.
+/// The number of messages, or of operations, that are counted.
 const ROUNDS: u64 = 2000;
 /// How much a count may grow, in percent.
 const GROWTH: f64 = 5.0;
-/// The same beside the record of another compiler.
+/// The same in comparison with the record of another compiler.
 const GROWTH_ELSEWHERE: f64 = 15.0;
 
 /// `cargo xtask instructions`.
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     record: bool,
 }
 
-/// Counts, and compares or records.
+/// Counts, and compares the counts or records them.
 pub(crate) fn main(repo: &Repo, args: &Args) -> Result<ExitCode, Failure> {
     if let Some(why) = missing() {
         return Err(why.into());
@@ -75,7 +75,7 @@ pub(crate) fn main(repo: &Repo, args: &Args) -> Result<ExitCode, Failure> {
     })
 }
 
-/// Why nothing can be counted here, if so.
+/// The reason why nothing can be counted here, if there is one.
 pub(crate) fn missing() -> Option<&'static str> {
     let found = Command::new("valgrind")
         .arg("--version")
@@ -86,7 +86,7 @@ pub(crate) fn missing() -> Option<&'static str> {
     (!here).then_some("valgrind is not here (Debian: apt-get install valgrind)")
 }
 
-/// Builds the programs whose instructions are counted, as users build theirs.
+/// Builds the programs whose instructions are counted, in the way users build theirs.
 pub(crate) fn build(repo: &Repo) -> Command {
     let mut words = vec!["build", "--release", "--locked", "-p", "portolan-benches"];
     for (program, _) in STEPS {
@@ -123,21 +123,22 @@ pub(crate) fn count(repo: &Repo) -> Result<Vec<(&'static str, f64)>, Failure> {
     all.map(each).collect()
 }
 
-/// What a comparison came to.
+/// The result of a comparison.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Compared {
-    /// What has grown.
+    /// The counts that have grown too much.
     pub(crate) problems: Vec<String>,
-    /// Why less was looked at than is meant to be: this compiler has no record of its own.
+    /// The reason, if the comparison is weaker than intended: this compiler has no record of its
+    /// own.
     pub(crate) weaker: Option<String>,
 }
 
-/// What is worse than it was recorded for this compiler, or else for that of the nearest version.
+/// Compares the counts with the record of this compiler, or else of the nearest version.
 pub(crate) fn compare(repo: &Repo, counted: &[(&'static str, f64)]) -> Result<Compared, Failure> {
     Ok(compared(&Record::read(repo), &compiler(repo)?, counted))
 }
 
-/// The same, given the record. Where nothing at all is recorded, that is the problem.
+/// The same with a given record. An empty record is a problem.
 fn compared(record: &Record, compiler: &str, counted: &[(&'static str, f64)]) -> Compared {
     let Some((whose, recorded)) = record.nearest(compiler) else {
         let nothing =
@@ -163,7 +164,7 @@ fn compared(record: &Record, compiler: &str, counted: &[(&'static str, f64)]) ->
     }
 }
 
-/// What takes more than was recorded by so many percent.
+/// The steps whose counts exceed the recorded ones by more than `growth` percent.
 fn worse(recorded: &[(String, f64)], counted: &[(&'static str, f64)], allowed: f64) -> Vec<String> {
     let mut problems = Vec::new();
     for &(step, now) in counted {
@@ -193,13 +194,13 @@ fn worse(recorded: &[(String, f64)], counted: &[(&'static str, f64)], allowed: f
     problems
 }
 
-/// `rustc 1.95.0`, with the commit.
+/// The compiler: `rustc 1.95.0`, with the commit.
 fn compiler(repo: &Repo) -> Result<String, Failure> {
     let output = repo.command("rustc").arg("--version").output()?;
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
-/// The total that callgrind says at its end.
+/// The total that callgrind prints at its end.
 fn collected(said: &str) -> Option<u64> {
     let line = said.lines().rfind(|line| line.contains("Collected :"))?;
     line.rsplit(':')
@@ -218,7 +219,7 @@ fn line(counted: &[(&'static str, f64)]) -> String {
     words.join(", ")
 }
 
-/// The numbers of `rustc 1.95.0 (…)`; what cannot be read is 0.
+/// The version numbers in `rustc 1.95.0 (…)`; a number that cannot be read is 0.
 fn version(compiler: &str) -> [u32; 3] {
     let numbers = compiler.split_whitespace().nth(1).unwrap_or_default();
     let numbers = numbers.split('-').next().unwrap_or_default();
@@ -226,7 +227,7 @@ fn version(compiler: &str) -> [u32; 3] {
     std::array::from_fn(|_| parts.next().unwrap_or(0))
 }
 
-/// The file of records: a line for each compiler.
+/// The records: a line for each compiler.
 #[derive(Debug, Default, PartialEq)]
 struct Record(Vec<(String, Vec<(String, f64)>)>);
 
@@ -249,7 +250,7 @@ impl Record {
         Self(lines.filter_map(line).collect())
     }
 
-    /// The compiler itself, or that of the nearest version, and its counts.
+    /// The compiler itself or the nearest version with a record, and its counts.
     fn nearest(&self, compiler: &str) -> Option<(&str, &[(String, f64)])> {
         let [major, minor, patch] = version(compiler);
         let distance = |other: &str| {

@@ -1,18 +1,18 @@
-//! Repository chores: `cargo xtask test`, `cargo xtask check-layout`, `cargo xtask docs`,
-//! `cargo xtask bindgen`.
+//! Repository chores: `cargo xtask test`, `cargo xtask check-layout`, `cargo xtask instructions`,
+//! `cargo xtask goals`, `cargo xtask docs`, `cargo xtask bindgen`.
 //!
-//! - [`mod@test`]: runs the lanes that say whether the tree is good, and counts what they ran.
+//! - [`mod@test`]: runs the lanes that tell whether the tree is good, and counts their checks.
 //! - [`layout`]: the house rules that a program can check.
 //! - [`instructions`]: how many instructions a small message costs.
-//! - [`goals`]: measures the project's goals, and says which are met.
-//! - [`docs`]: writes the pages of `docs/` that are made from the source.
-//! - [`bindgen`]: makes the bindings of C libraries again.
-//! - [`wheel`]: where a second libfabric is.
+//! - [`goals`]: measures the project's goals, and tells which are met.
+//! - [`docs`]: writes the pages of `docs/` that are generated from the source.
+//! - [`bindgen`]: generates the bindings of C libraries again.
+//! - [`wheel`]: finds a second libfabric.
 //!
 //! Nothing here is needed to build or use Portolan.
 
 #![forbid(unsafe_code)]
-// A program for people: its results are what it prints.
+// This is a program for people: its results are what it prints.
 #![allow(clippy::print_stderr, clippy::print_stdout)]
 
 mod bindgen;
@@ -31,7 +31,7 @@ use clap::{Parser, Subcommand};
 
 use repo::Repo;
 
-/// Anything that stops a chore: its text is what the person at the terminal reads.
+/// An error that stops a chore. Its text is shown to the user.
 type Failure = Box<dyn Error + Send + Sync>;
 
 /// Chores of Portolan's repository.

@@ -1,4 +1,4 @@
-//! The repository: where it is, which crates and files it has, and how to call cargo in it.
+//! The repository: its root, its crates and files, and how to call cargo in it.
 
 use std::env;
 use std::fs;
@@ -7,10 +7,10 @@ use std::process::Command;
 
 use crate::Failure;
 
-/// The repository that this program belongs to.
+/// The repository to which this program belongs.
 pub(crate) struct Repo {
     root: PathBuf,
-    /// Member folders of the workspace, from the root's `Cargo.toml`.
+    /// The members of the workspace, from the root's `Cargo.toml`.
     pub(crate) crates: Vec<Member>,
 }
 
@@ -22,11 +22,11 @@ pub(crate) struct Member {
     pub(crate) package: String,
 }
 
-/// A text file that git knows or would take.
+/// A text file that git tracks, or would track if it were added.
 pub(crate) struct SourceFile {
     /// Path relative to the root, with `/`.
     pub(crate) path: String,
-    /// What is in it.
+    /// Its content.
     pub(crate) text: String,
 }
 
@@ -54,12 +54,12 @@ impl Repo {
         })
     }
 
-    /// A path in the repository.
+    /// The absolute path of a file in the repository.
     pub(crate) fn path(&self, relative: &str) -> PathBuf {
         self.root.join(relative)
     }
 
-    /// Where cargo builds to.
+    /// The folder in which cargo builds.
     pub(crate) fn target(&self) -> PathBuf {
         match env::var_os("CARGO_TARGET_DIR") {
             Some(folder) => self.root.join(folder),
@@ -74,7 +74,8 @@ impl Repo {
             .filter(|member| member.folder.starts_with("backend-"))
     }
 
-    /// Every text file that git tracks or would take. Files that are not UTF-8 are left out.
+    /// Every text file that git tracks, or would track if it were added. Files that are not UTF-8
+    /// are left out.
     pub(crate) fn files(&self) -> Result<Vec<SourceFile>, Failure> {
         let output = Command::new("git")
             .args([
@@ -93,7 +94,7 @@ impl Repo {
         let names = String::from_utf8(output.stdout)?;
         let mut files = Vec::new();
         for path in names.split_terminator('\0') {
-            // A tracked file that was removed, a link to nowhere, a picture: none of them is text.
+            // A tracked file that was removed, a dangling link and a picture are not text.
             if let Ok(text) = fs::read_to_string(self.root.join(path)) {
                 files.push(SourceFile {
                     path: path.to_owned(),
@@ -106,8 +107,8 @@ impl Repo {
         Ok(files)
     }
 
-    /// A program to run in the root, without the variables that cargo gave this program and
-    /// without settings of Portolan's that would change what is tested.
+    /// A command for a program in the root. It lacks the variables that cargo has set for this
+    /// program, and Portolan's settings that would change what is tested.
     pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         command.current_dir(&self.root);
@@ -127,7 +128,7 @@ impl Repo {
         command
     }
 
-    /// Cargo, in the root.
+    /// A command for cargo in the root.
     pub(crate) fn cargo(&self, arguments: &[&str]) -> Command {
         let mut command = self.command("cargo");
         command.args(arguments);

@@ -1,4 +1,4 @@
-//! What MPICH's wheel brings beside MPICH.
+//! Finds what MPICH's wheel contains besides MPICH.
 
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ fn newest(peers: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
     })
 }
 
-/// The numbers in a name, by which versions are in order.
+/// The numbers in a name, which order versions.
 fn numbers(name: &str) -> Vec<u64> {
     let digits = name.split(|c: char| !c.is_ascii_digit());
     digits.filter_map(|digits| digits.parse().ok()).collect()

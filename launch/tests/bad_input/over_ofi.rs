@@ -1,5 +1,5 @@
-//! Jobs that ask for libfabric where it is not as they want it: one error with what is wanted, what
-//! was found and what to do, the same on every rank.
+//! Jobs that request a libfabric which is not available in that form. There must be one error with
+//! what is wanted, what was found and what to do, the same on every rank.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,10 +8,11 @@ use libtest_mimic::{Failed, Trial};
 
 use crate::common::{Outcome, finish, portolan};
 
-/// Names a second version of the library: `cargo xtask test` sets it where there is one.
+/// The variable with the path of a second version of the library. `cargo xtask test` sets it if
+/// there is one.
 const NEWER: &str = "PORTOLAN_TEST_LIBFABRIC";
 
-/// What every rank does first, as a shell says it, and what every rank says then.
+/// Shell commands that every rank runs first, and what every rank must print then.
 const CASES: [(&str, &str, &[&str]); 4] = [
     (
         "no_library",
@@ -53,8 +54,8 @@ const CASES: [(&str, &str, &[&str]); 4] = [
     ),
 ];
 
-/// The tests. Those for which a library has to be there are ignored where there is none, and it is
-/// said why.
+/// The tests. If the library that a test needs is missing, the test is ignored, and the reason is
+/// printed.
 pub(crate) fn trials() -> Vec<Trial> {
     let transports = portolan::transports();
     let ofi = transports.iter().find(|transport| transport.name == "ofi");
@@ -109,7 +110,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// Each rank in a network of its own, whose loopback interface is there, and down.
+/// Each rank is in a network namespace of its own, whose loopback interface exists but is down.
 fn interface_down(there: bool) -> Trial {
     let alone = Command::new("unshare").args(["--net", "true"]).output();
     let why = match alone {
@@ -134,7 +135,8 @@ fn interface_down(there: bool) -> Trial {
     trial.with_ignored_flag(!there || why.is_some())
 }
 
-/// What calls itself a libfabric 1.11 is refused by its version, and nothing else of it is called.
+/// A library that reports version 1.11 is refused by its version, and no other function of it is
+/// called.
 fn old_library() -> Result<(), Failed> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("old-libfabric");
     std::fs::create_dir_all(&folder)?;
@@ -162,13 +164,13 @@ fn old_library() -> Result<(), Failed> {
     everybody_says(&first, &says)
 }
 
-/// Three ranks ask for libfabric: each ends with an error that has these parts, and all say the
+/// Three ranks request libfabric. Each ends with an error that has these parts, and all print the
 /// same.
 fn everybody_says(first: &str, says: &[&str]) -> Result<(), Failed> {
     const RANKS: usize = 3;
     let me = std::env::current_exe()?;
     let script = format!("{first}; exec \"$0\" role:nothing");
-    // Nobody is ended because another one has failed.
+    // No rank is ended because another one has failed.
     let words = "run --label --timeout 30 --on-failure return --transport ofi -n 3 -- sh -c";
     let mut command = portolan(&words.split(' ').collect::<Vec<_>>());
     command.arg(script).arg(me);
@@ -182,7 +184,7 @@ fn everybody_says(first: &str, says: &[&str]) -> Result<(), Failed> {
     Ok(())
 }
 
-/// What a rank has said, without its own name.
+/// The output of a rank, without its label.
 fn said_by(outcome: &Outcome, rank: usize) -> String {
     let (label, name) = (format!("[{rank}] "), format!("error: rank {rank} (ofi): "));
     let lines = outcome

@@ -1,5 +1,5 @@
 //! Collective operations in `portolan bench` and `portolan info`: that they are measured, and that
-//! what `tune` finds is a table.
+//! the output of `tune` is a table.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::common::{outcome, portolan};
 use crate::{bench, expect_row, rows};
 
-/// Every operation that has algorithms to choose from.
+/// Every operation with a choice of algorithms.
 const OPERATIONS: [&str; 11] = [
     "barrier",
     "bcast",
@@ -34,7 +34,7 @@ fn a_collective_operation_is_measured_beside_a_peer() {
     beside_a_peer("neighbor-allgatherv-init");
 }
 
-/// MPI's names, with and without counts, and the barrier.
+/// MPI's operations, with and without counts, and the barrier.
 const MEASURED: [&str; 22] = [
     "barrier",
     "bcast",
@@ -69,7 +69,7 @@ fn every_collective_operation_is_measured_in_every_form() {
         ("coll-init", "", "-init", "us"),
     ];
     for (all, before, behind, unit) in forms {
-        // Three ranks, so that blocks and ranks are no multiples of each other.
+        // Three ranks, so that blocks and ranks are not multiples of each other.
         let (rows, _) = rows(&bench(&[all, "-n", "3", "--sizes", "20", "--json"]));
         assert_eq!(rows.len(), MEASURED.len(), "{rows:?}");
         for name in MEASURED {
@@ -84,7 +84,7 @@ fn every_collective_operation_is_measured_in_every_form() {
                 "{row}"
             );
             let value = row["value"].as_f64().unwrap();
-            // How much hides is a share.
+            // The hidden part is a share.
             assert!(
                 if unit == "us" {
                     value > 0.0
@@ -103,7 +103,7 @@ fn beside_a_peer(pattern: &str) {
     let (ours, theirs): (Vec<_>, Vec<_>) =
         rows.iter().partition(|row| row.get("transport").is_some());
     assert_eq!(ours.len(), 1, "{rows:?}");
-    // Where there is no MPICH, a row says so.
+    // If MPICH is missing, a row says so.
     let named = |row: &&Value| row["peer"].as_str().is_some_and(|p| p.starts_with("mpich"));
     let missing = others
         .iter()
@@ -129,7 +129,7 @@ fn what_tune_measures_is_a_table_that_the_runtime_reads() {
         let own = rules
             .iter()
             .filter(|rule| rule.split_whitespace().next() == Some(operation));
-        // At most one for each size, and the last for all that is larger.
+        // At most one rule for each size; the last is for all larger sizes.
         let own: Vec<_> = own.collect();
         let sizes = if operation == "barrier" { 1 } else { 2 };
         assert!((1..=sizes).contains(&own.len()), "{operation}: {tuned:#?}");
@@ -139,7 +139,8 @@ fn what_tune_measures_is_a_table_that_the_runtime_reads() {
         let told = tuned.out.lines().filter(|line| line.starts_with(&figures));
         assert_eq!(told.count(), sizes, "{operation}: {tuned:#?}");
     }
-    // Other programs take it as it is: the page shows its rules first, and a job runs with it.
+    // Other programs accept the table as it is: the page shows its rules first, and a job runs with
+    // it.
     let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("tuned.table");
     std::fs::write(&file, &tuned.out).unwrap();
     let setting = format!("@{}", file.display());
@@ -187,7 +188,7 @@ fn the_page_of_collectives_has_the_rules_and_a_line_for_every_algorithm() {
             "{rule} names no algorithm:\n{algorithms}"
         );
     }
-    // A name and what it is good for.
+    // A name and a description.
     let described = algorithms.lines().filter(|line| line.starts_with("  "));
     assert!(described.clone().count() > 30, "{algorithms}");
     assert!(

@@ -1,11 +1,11 @@
-//! The loops over libfabric that a program in C runs, beside ours over the same provider.
+//! The loops over libfabric that a C program runs, beside Portolan over the same provider.
 
 use std::process::Command;
 
 use crate::common::{outcome, portolan};
 use crate::{expect_row, rows};
 
-/// Whether the compiler finds libfabric: then the program has to be built.
+/// Whether the compiler finds libfabric's headers. If so, the program must build.
 fn has_headers() -> bool {
     Command::new("cc")
         .args(["-E", "-include", "rdma/fabric.h", "-x", "c", "/dev/null"])
@@ -26,7 +26,7 @@ fn loops_over_libfabric_are_built_and_run_over_the_same_provider() {
         ("bibandwidth", "MB/s"),
         ("rate", "messages/s"),
     ] {
-        // One that is injected, one that is sent at once, one that the receiver asks for.
+        // Three messages: an injected one, one sent at once, and one that the receiver requests.
         let mut command = portolan(&["bench", pattern, "--transport", "ofi", "--peers", "--json"]);
         command
             .args(["--only", "libfabric-", "--sizes", "8,4k,100k"])

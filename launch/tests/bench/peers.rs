@@ -1,5 +1,5 @@
-//! What the programs in C have in common: that they are where they are told to be, and do what ours
-//! does.
+//! What the C programs have in common: they run where they are told, and do the same as Portolan's
+//! patterns.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,8 +8,8 @@ use portolan_benches::{allowed_processors, shuffled};
 
 use crate::common::{of_ours, outcome};
 
-/// An MPI's name, if its compiler and its launcher are on the path, with what its launcher wants to
-/// be told.
+/// The name of an MPI implementation whose compiler and launcher may be on the path, with the
+/// options of its launcher.
 const HYDRA: (&str, &[&str]) = ("mpich", &["-bind-to", "none"]);
 const OPEN: (&str, &[&str]) = (
     "openmpi",
@@ -23,7 +23,7 @@ const OPEN: (&str, &[&str]) = (
     ],
 );
 
-/// Whether an MPI is here; if not, it is said to be skipped.
+/// Whether an MPI implementation is installed; if not, a skip is printed.
 #[expect(clippy::print_stderr, reason = "skips are counted by the runner")]
 fn is_here(name: &str) -> bool {
     let starts = |command: String| {
@@ -37,7 +37,7 @@ fn is_here(name: &str) -> bool {
     here
 }
 
-/// Built from a source beside this one, which has the peers' headers in it.
+/// Builds a program from a source in this folder, which includes the peers' headers.
 fn told(name: &str) -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("told-{name}"));

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-/// A group below the one that this process is in. Goes when it is dropped.
+/// A group below that of this process. It is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct MemoryGroup {
     directory: PathBuf,
@@ -17,7 +17,7 @@ pub(crate) struct MemoryGroup {
 }
 
 impl MemoryGroup {
-    /// A group that may use `limit` bytes; or why there is none.
+    /// A group that may use `limit` bytes, or the reason why there is none.
     pub(crate) fn new(limit: u64) -> Result<Self, String> {
         let memberships = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let path = |prefix: &str| {
@@ -51,8 +51,7 @@ impl MemoryGroup {
             .open(&limit_file)
             .and_then(|mut to| write!(to, "{limit}"));
         set.map_err(|error| format!("cannot set {}: {error}", limit_file.display()))?;
-        // What does not fit must not be swapped out instead; files that are not there limit
-        // nothing.
+        // Memory beyond the limit must not be swapped out instead. A missing file limits nothing.
         for (file, most) in [
             ("memory.memsw.limit_in_bytes", limit),
             ("memory.swap.max", 0),
@@ -65,7 +64,7 @@ impl MemoryGroup {
         Ok(group)
     }
 
-    /// A group with limits for its own groups lets no process in (version 2).
+    /// A group with limits for its subgroups admits no process (version 2).
     fn try_to_enter(&self) -> Result<(), String> {
         let mut probe = Command::new("true");
         self.hold(&mut probe);
@@ -89,7 +88,7 @@ impl MemoryGroup {
                 let Ok(procs) = &procs else {
                     return Err(io::ErrorKind::PermissionDenied.into());
                 };
-                // 0 is the process that writes.
+                // 0 stands for the process that writes.
                 match libc::write(procs.as_raw_fd(), c"0".as_ptr().cast(), 1) {
                     1 => Ok(()),
                     _ => Err(io::Error::last_os_error()),
@@ -109,7 +108,7 @@ impl MemoryGroup {
 }
 
 impl Drop for MemoryGroup {
-    /// The job is over; its last processes may take a moment to leave the group.
+    /// The job is over, but its last processes may need a moment to leave the group.
     fn drop(&mut self) {
         let begun = Instant::now();
         while fs::remove_dir(&self.directory).is_err() && begun.elapsed().as_secs() < 10 {
@@ -118,7 +117,7 @@ impl Drop for MemoryGroup {
     }
 }
 
-/// Tests of one process run side by side.
+/// A unique number: tests of one process run side by side.
 fn unique() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(0)

@@ -1,6 +1,6 @@
-//! Starts the command and waits for what it does.
+//! Starts the command and waits for its results.
 
-// Each test file is a crate of its own and uses what it needs.
+// Each test file is a crate of its own and uses only some of these items.
 #![allow(dead_code)]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,17 +10,17 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// When something that has to happen is taken for something that will not.
+/// Time after which something that must happen counts as failed.
 const GUARD: Duration = Duration::from_secs(60);
 
-/// The command, with nothing of ours in its environment.
+/// The command, with no setting of Portolan's in its environment.
 pub(crate) fn portolan(args: &[&str]) -> Command {
     let mut command = of_ours(Command::new(env!("CARGO_BIN_EXE_portolan")));
     command.args(args);
     command
 }
 
-/// A command with its output for the test, and with nothing of ours in its environment.
+/// A command whose output the test reads, with no setting of Portolan's in its environment.
 pub(crate) fn of_ours(mut command: Command) -> Command {
     command
         .stdin(Stdio::null())
@@ -49,7 +49,7 @@ pub(crate) fn of_ours(mut command: Command) -> Command {
     command
 }
 
-/// What came out of a command.
+/// The outcome of a command.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) code: Option<i32>,
@@ -80,7 +80,7 @@ impl Outcome {
     }
 }
 
-/// Why no job can use libfabric here; `None` if one can.
+/// The reason why no job can use libfabric here; `None` if one can.
 pub(crate) fn no_libfabric() -> Option<String> {
     let transports = portolan::transports();
     let ofi = transports.into_iter().find(|one| one.name == "ofi");
@@ -91,7 +91,7 @@ pub(crate) fn no_libfabric() -> Option<String> {
 pub(crate) fn outcome(mut command: Command, input: &[u8]) -> Outcome {
     command.stdin(Stdio::piped());
     let mut child = command.spawn().expect("the command starts");
-    // A command that does not read its input is no failure of the test.
+    // A command that does not read its input does not make the test fail.
     let _ = child.stdin.take().unwrap().write_all(input);
     finish(child)
 }
@@ -140,15 +140,15 @@ pub(crate) fn run_script(ranks: u32, options: &[&str], script: &str) -> Outcome 
     .concat())
 }
 
-/// A command that has said `lines` lines, and what is left of its output.
+/// Starts a command and waits until it has printed `lines` lines. The rest of its output stays
+/// readable.
 pub(crate) fn started(mut command: Command, lines: usize) -> (Child, Vec<String>) {
     let mut child = command.spawn().expect("the command starts");
     let said = said_until(&mut child, move |said| said.len() == lines);
     (child, said)
 }
 
-/// The lines that a command says until that is enough; what comes behind them is left in its
-/// output.
+/// Reads the lines of a command until `enough`. What follows them stays in its output.
 pub(crate) fn said_until(
     child: &mut Child,
     enough: impl Fn(&[String]) -> bool + Send + 'static,
@@ -188,7 +188,7 @@ pub(crate) fn signal(pid: u32, signal: i32) {
     assert_eq!(result, 0, "cannot send signal {signal} to {pid}");
 }
 
-/// Waits for something that no event tells; panics when it is taken for something that will not be.
+/// Waits for something that no event announces; panics if it takes too long.
 pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = std::time::Instant::now();
     while !holds() {

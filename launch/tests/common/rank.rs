@@ -1,7 +1,7 @@
-//! Test programs that are their own ranks: started with a first argument `role:NAME` they play one,
+//! Test programs that are their own ranks: with a first argument `role:NAME` they play a rank,
 //! otherwise they run the tests.
 
-// Each test file is a crate of its own and uses what it needs.
+// Each test file is a crate of its own and uses only some of these items.
 #![allow(dead_code)]
 
 use std::process::ExitCode;
@@ -40,14 +40,14 @@ pub(crate) fn command(options: &[&str], ranks: u32, role: &str) -> std::process:
     portolan(&[&["run"], &words[..]].concat())
 }
 
-/// What of ours is in `/dev/shm`.
+/// Portolan's files in `/dev/shm`.
 pub(crate) fn shared_files() -> Vec<String> {
     let mut names = all_shared_files();
     names.retain(|name| name.contains("portolan"));
     names
 }
 
-/// What libfabric has in `/dev/shm` for a process.
+/// libfabric's files in `/dev/shm` for a process.
 pub(crate) fn files_of(pid: &str) -> Vec<String> {
     let mut names = all_shared_files();
     names.retain(|name| name.starts_with(&format!("{pid}:")));

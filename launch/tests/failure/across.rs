@@ -1,5 +1,5 @@
-//! A job on three hosts, which are network namespaces, and the cable of one of them is cut: nothing
-//! of it dies, and only its silence tells the others.
+//! A job on three hosts, which are network namespaces. The cable of one host is cut: nothing on it
+//! dies, and only its silence tells the others.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,15 +9,15 @@ use libtest_mimic::{Failed, Trial};
 use crate::common::{finish, is_alive, of_ours, said_until, started, wait_until};
 use crate::roles;
 
-/// What the lost rank and the others are doing: they wait and have never talked; a long message is
+/// What the lost rank and the others do: they wait and have never talked, or a long message is
 /// under way.
 const ROLES: [&str; 2] = ["asleep", "sending-large"];
 
-/// Seconds between heartbeats: the others notice in four to five times as long. On a machine full
-/// of other work less would be too little for the living.
+/// Seconds between heartbeats; the others notice after four to five times as long. On a machine
+/// that is full of other work, less would be too short for ranks that live.
 const HEARTBEAT: &str = "2";
 
-/// The tests; where hosts cannot be made they are ignored, and it is said why.
+/// The tests. If hosts cannot be made, the tests are ignored, and the reason is printed.
 pub(crate) fn trials() -> Vec<Trial> {
     let asked = Command::new(script()).arg("can").output();
     let why = match asked {
@@ -39,7 +39,7 @@ fn script() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/failure/hosts")
 }
 
-/// Three hosts. They go when this is dropped, with all that runs there.
+/// Three hosts. They are removed when this is dropped, with everything that runs there.
 struct Hosts(String);
 
 impl Hosts {
@@ -79,7 +79,7 @@ impl Drop for Hosts {
     }
 }
 
-/// The others are told of the host that cannot be reached, and go on.
+/// The other ranks get an error about the host that cannot be reached, and continue.
 fn lost(role: &str) -> Result<(), Failed> {
     const VICTIM: u32 = 2;
     let hosts = Hosts::up(role);
@@ -92,7 +92,7 @@ fn lost(role: &str) -> Result<(), Failed> {
     });
     let pids: Vec<String> = pids.collect();
     hosts.tell(&["cut", &hosts.0, "3"]);
-    // What the others have said passes through the launcher, which goes with the hosts.
+    // The output of the ranks passes through the launcher, which ends with the hosts.
     let told = said_until(&mut child, |told| {
         (0..VICTIM).all(|rank| told.contains(&format!("done {rank}")))
     });

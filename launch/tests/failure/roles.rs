@@ -1,4 +1,4 @@
-//! What the ranks of the failure tests do. The last rank is the victim; rank 0 is its partner.
+//! The parts of the ranks in the failure tests. The last rank is the victim; rank 0 is its partner.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ pub(crate) fn play(role: &str) -> ExitCode {
     }
 }
 
-/// The calls in which a rank waits for the dead one, in their order.
+/// The calls in which a rank waits for the dead one, in order.
 pub(crate) fn calls(role: &str, rank: u32) -> Vec<&str> {
     let first = match (role, rank) {
         ("barrier" | "outside", _) => "barrier",
@@ -37,23 +37,23 @@ pub(crate) fn calls(role: &str, rank: u32) -> Vec<&str> {
         (_, 2) => "ssend",
         _ => "broadcast",
     };
-    // Afterwards it is known, and nothing waits.
+    // By the second call the death is known, and nothing waits.
     vec![first, "again"]
 }
 
-/// Whether all ranks, the victim too, repeat an operation together.
+/// Whether all ranks, the victim included, repeat an operation together.
 fn is_collective(role: &str) -> bool {
     role.starts_with("broadcasting") || matches!(role, "agreeing" | "summing")
 }
 
-/// The `round`-th repetition.
+/// Repetition number `round`.
 fn collective(role: &str, comm: &Comm, large: &mut [u8], round: u32) -> Result<()> {
-    // Every rank has every place in the tree in its turn.
+    // Every rank takes every place in the tree in turn.
     let root = round % comm.size();
     match role {
         "broadcasting" => comm.bcast(&mut large[..64], root),
         "broadcasting-large" => comm.bcast(large, root),
-        // The root only sends, and never waits for anybody.
+        // The root only sends, and never waits for another rank.
         "broadcasting-from-0" => comm.bcast(&mut large[..64], 0),
         "agreeing" => comm.dup().map(drop),
         _ => comm
@@ -70,7 +70,7 @@ fn act(role: &str, world: &World) -> Result<()> {
     let comm = world.comm();
     let victim = world.size() - 1;
     if is_collective(role) {
-        // Everybody is in the middle of it when the kill comes.
+        // All ranks are in the middle of the repetitions when the victim is killed.
         let mut large = vec![0; LARGE];
         for round in 0..world.size() {
             collective(role, &comm, &mut large, round)?;
@@ -80,7 +80,7 @@ fn act(role: &str, world: &World) -> Result<()> {
         "putting" | "getting" => share(&comm, victim)?,
         _ => None,
     };
-    // What the victim has announced before it stops.
+    // The message that the victim has announced before it stops polling.
     let announced = match role {
         "announcing" if comm.rank() == victim => Some(
             comm.isend_owned(vec![1_u8; LARGE], 0, 1)
@@ -93,7 +93,7 @@ fn act(role: &str, world: &World) -> Result<()> {
         let _waits = announced;
         let outcome = suffer(role, &comm);
         if cut_off {
-            // It lives, and nobody can see that.
+            // The rank lives, but no other rank can see that.
             loop {
                 std::thread::park();
             }
@@ -122,12 +122,12 @@ fn misuse(role: &str, world: &World) -> Result<()> {
     let comm = world.comm().dup()?;
     comm.set_name("strict");
     comm.set_errors(Errors::Abort);
-    // A copy has it from its parent.
+    // A duplicate inherits the setting from its parent.
     let comm = comm.dup()?;
     if comm.rank() == 0 {
         let beyond = comm.size();
         let bcast = || Bcast::new(vec![0u8], beyond);
-        // No error comes back.
+        // The error is not returned: it ends the job.
         match role {
             "message" => drop(comm.send_one(&1u8, beyond, 0)),
             "blocking" => drop(comm.run(bcast())),
@@ -140,7 +140,7 @@ fn misuse(role: &str, world: &World) -> Result<()> {
     comm.barrier()
 }
 
-/// Rank 1 announces a long message and fails. Its process ends when rank 0, which then receives,
+/// Rank 1 announces a long message and fails. Its process exits once rank 0, which then receives,
 /// has ended or sleeps.
 fn failing() -> ExitCode {
     let (mut partner, mut left) = (None, None);
@@ -171,7 +171,7 @@ fn failing() -> ExitCode {
     ExitCode::from(7)
 }
 
-/// The file by which rank 0, of this process, is told that the other has left.
+/// The file that tells rank 0, in the process `pid`, that the other rank has left.
 fn left_by(pid: u32) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("left-{pid}"))
 }
@@ -192,14 +192,14 @@ fn suffer(role: &str, comm: &Comm) -> Result<()> {
             "sending-small" => comm.send(&large[..8], 0, 1)?,
             "outside" | "putting" | "getting" | "announcing" | "deaf" => std::thread::park(),
             "receiving" => drop(comm.recv_into(&mut large, 0, 1)?),
-            // From a rank that never sends with this tag.
+            // No rank ever sends with this tag.
             _ => drop(comm.recv_into(&mut large, 0, 99)?),
         }
     }
     Ok(())
 }
 
-/// Makes one call again and again: the error with which it ends.
+/// Repeats one call until it fails, and returns the error.
 fn until_it_fails(call: &str, comm: &Comm, victim: u32, key: Option<&RegionKey>) -> Error {
     let mut large = vec![0_u8; LARGE];
     let mut round = comm.size();
@@ -222,14 +222,14 @@ fn until_it_fails(call: &str, comm: &Comm, victim: u32, key: Option<&RegionKey>)
     }
 }
 
-/// The victim's memory, which rank 0 reaches.
+/// Shares the victim's memory with rank 0.
 fn share(comm: &Comm, victim: u32) -> Result<Option<RegionKey>> {
     if comm.rank() == victim {
         // SAFETY: no request of the communicator's is touched.
         let device = unsafe { comm.communicator() }.device();
         let region = device.alloc_region(LARGE)?;
         comm.send(&region.key.0, 0, 9)?;
-        // It looks until it has been reached.
+        // The victim polls until rank 0 has accessed the memory once in each way.
         comm.recv_one::<u8>(0, 9)?;
     }
     if comm.rank() != 0 {
@@ -261,7 +261,7 @@ fn reach(call: &str, comm: &Comm, victim: u32, key: &RegionKey, bytes: &mut [u8]
     device.flush(to)
 }
 
-/// Who is left still has a working communicator: a ring without the dead rank.
+/// The surviving ranks still have a working communicator: a ring without the dead rank.
 fn talk_among_the_living(comm: &Comm, living: u32) -> Result<()> {
     let me = comm.rank();
     let (right, left) = ((me + 1) % living, (me + living - 1) % living);
@@ -273,7 +273,7 @@ fn talk_among_the_living(comm: &Comm, living: u32) -> Result<()> {
     Ok(())
 }
 
-/// Joins the job; the last rank kills itself on the way.
+/// Joins the job; the last rank kills itself during its start.
 fn start(role: &str) -> ExitCode {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let (rank, size): (u32, u32) = (number("PMI_RANK").unwrap(), number("PMI_SIZE").unwrap());
@@ -287,7 +287,7 @@ fn start(role: &str) -> ExitCode {
             _ => drop(std::thread::spawn(die_when_mapped)),
         }
     }
-    // The job may have started before the victim died: then a barrier tells.
+    // The job may have started before the victim died; then a barrier fails.
     let outcome = portolan::init().and_then(|world| {
         loop {
             world.comm().barrier()?;
@@ -317,7 +317,7 @@ fn die() -> ! {
     unreachable!("SIGKILL cannot be survived")
 }
 
-/// One write, so that lines of several ranks do not mix.
+/// A single write, so that lines of several ranks do not mix.
 fn say(line: String) {
     let _ = std::io::stdout().write_all(format!("{line}\n").as_bytes());
 }

@@ -1,4 +1,4 @@
-//! Our ranks under MPICH's launcher, and MPICH's ranks under ours.
+//! Portolan's ranks under MPICH's launcher, and MPICH's ranks under Portolan's.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -74,7 +74,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// Over the usual transport, and over libfabric, whose messages either side may match.
+/// Over the default transport, and over libfabric, where either side may match messages.
 fn failures(hydra: &Option<PathBuf>) -> Vec<Trial> {
     let no_libfabric = no_libfabric();
     if let Some(why) = &no_libfabric {
@@ -100,9 +100,9 @@ fn failures(hydra: &Option<PathBuf>) -> Vec<Trial> {
     trials
 }
 
-/// Ranks that cannot start say why, although Hydra kills all of them as soon as one closes its
-/// connection. Who closed it first was killed before it had said anything in every second job or
-/// so.
+/// Ranks that cannot start report why, although Hydra kills all ranks as soon as one closes its
+/// connection. Before that was solved, the first rank to close it was killed before it had printed
+/// anything in about every second job.
 fn refusal_is_heard(launcher: &Option<PathBuf>) -> Result<(), Failed> {
     for _ in 0..8 {
         let mut command = under_hydra(launcher, &[]);
@@ -114,10 +114,10 @@ fn refusal_is_heard(launcher: &Option<PathBuf>) -> Result<(), Failed> {
     Ok(())
 }
 
-/// A rank whose program ends with an error says nothing, because its launcher hears of that. Under
-/// one that does not end the job then, the others see that its process has ended, and abort. (Hydra
-/// ends a job that hangs with another code. What they say it does not always hand on, because it
-/// kills all as soon as the first aborts: so they say it in a file.)
+/// A rank whose program ends with an error need not abort, because its launcher sees the exit code.
+/// If the launcher does not end the job then, the other ranks see that the process has ended, and
+/// abort. (Hydra ends a job that hangs with another code. It does not always pass on the ranks'
+/// output, because it kills all ranks as soon as the first aborts; so they write to a file.)
 fn failure_is_noticed(
     launcher: &Option<PathBuf>,
     settings: &[(&str, &str)],
@@ -156,7 +156,7 @@ fn run_mpich(compiler: &Option<PathBuf>, ranks: u32, arguments: &[&str]) -> Outc
     outcome(command, b"")
 }
 
-/// The C program, compiled; each caller has its own file, because tests run side by side.
+/// Compiles the C program. Each caller has its own file, because tests run side by side.
 fn compile(compiler: &Option<PathBuf>) -> PathBuf {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);

@@ -1,4 +1,4 @@
-//! What this program does as a rank.
+//! The parts that this program plays as a rank.
 
 use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use portolan_core::job::{self, Bootstrap, JobError};
 
-/// Names a file that exists, for what ranks say.
+/// The variable with the name of an existing file to which ranks write.
 pub(crate) const SAYS: &str = "TEST_SAYS_IT_THERE";
 
 /// Plays a rank to its end.
@@ -18,7 +18,7 @@ pub(crate) fn play(role: &str) -> ExitCode {
         return portolan::run(|_| -> portolan::Result<()> { Ok(()) });
     }
     if role == "fails" {
-        // Hydra sends it to the others when one has failed.
+        // Hydra sends this signal to the other ranks after one has failed.
         // SAFETY: to ignore a signal runs no code.
         unsafe { libc::signal(libc::SIGUSR1, libc::SIG_IGN) };
         say_it_there();
@@ -34,7 +34,7 @@ pub(crate) fn play(role: &str) -> ExitCode {
     }
 }
 
-/// The standard error of this process is the file that [`SAYS`] names.
+/// Makes the file that [`SAYS`] names the standard error of this process.
 fn say_it_there() {
     let name = std::env::var_os(SAYS).expect("the test names a file");
     let file = std::fs::File::options().append(true).open(name);
@@ -43,7 +43,7 @@ fn say_it_there() {
     unsafe { libc::dup2(file.as_raw_fd(), 2) };
 }
 
-/// The last rank ends with an error, and the others wait for a message of it.
+/// The last rank ends with an error while the others wait for a message from it.
 fn fails(world: portolan::World) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let comm = world.comm();
     comm.barrier()?;
@@ -62,13 +62,13 @@ fn act(role: &str, mut job: Box<dyn Bootstrap>) -> Result<ExitCode, JobError> {
             if rank == 1 {
                 job.abort(33, "no luck today");
             }
-            // The others wait for what will not come; the one that aborts is ended by the launcher.
+            // The others wait for a rank that never comes; the launcher ends the rank that aborts.
             job.fence()?;
         }
         "duplicate" => duplicate(&mut *job)?,
         "exchange" => exchange(&mut *job)?,
         "exit-early" => {
-            // Everybody has joined before one goes.
+            // All ranks have joined before one leaves.
             job.fence()?;
             if rank == 2 {
                 return Ok(ExitCode::SUCCESS);
@@ -81,7 +81,8 @@ fn act(role: &str, mut job: Box<dyn Bootstrap>) -> Result<ExitCode, JobError> {
         "leave-early" => {
             if rank == 1 {
                 job.finalize()?;
-                // Stays alive: only its leaving can be what the launcher sees.
+                // The process stays alive, so that the launcher can notice only that the rank has
+                // left.
                 wait_for_ever();
             }
             job.fence()?;
@@ -105,7 +106,7 @@ fn exchange(job: &mut dyn Bootstrap) -> Result<(), JobError> {
         [
             String::new(),
             format!("rank {rank}; round={round}\tödd %41\n"),
-            // Longer than any launcher's limit, and not the same length everywhere.
+            // Longer than any launcher's limit, and of a different length on each rank.
             format!("{rank}.{round} ").repeat(3000 + rank as usize),
         ]
     };
@@ -125,7 +126,7 @@ fn exchange(job: &mut dyn Bootstrap) -> Result<(), JobError> {
         job.get("never-put"),
         Err(JobError::KeyMissing { .. })
     ));
-    // The memory file is handed over by our launcher alone.
+    // Only Portolan's launcher passes on the memory file.
     assert_eq!(
         job.inherited("shm").is_some(),
         job.kind() == "pmi-1 (portolan run)"
@@ -148,7 +149,7 @@ fn duplicate(job: &mut dyn Bootstrap) -> Result<(), JobError> {
     job.fence()
 }
 
-/// Rank 1 kills itself; rank 0 sees that and aborts at once, as a device would.
+/// Rank 1 kills itself. Rank 0 notices and aborts at once, as a device would.
 fn notice(job: &mut dyn Bootstrap) -> Result<(), JobError> {
     if job.rank() == 1 {
         job.put("pid", &std::process::id().to_string())?;
@@ -174,7 +175,7 @@ fn notice(job: &mut dyn Bootstrap) -> Result<(), JobError> {
     wait_for_ever()
 }
 
-/// Says something else than PMI on the launcher's connection.
+/// Sends something other than PMI on the launcher's connection.
 fn noise() -> ExitCode {
     let fd = std::env::var("PMI_FD")
         .expect("a launcher")

@@ -1,76 +1,77 @@
-//! What `portolan bench --json` prints.
+//! Reads the output of `portolan bench --json`.
 
 use serde_json::Value;
 
 use crate::Failure;
 
-/// One run: several benches, each at several sizes, ours and the peers'.
+/// One run: several benches, each at several sizes, with Portolan's figures and the peers'.
 #[derive(Debug, Default)]
 pub(super) struct Run {
-    /// Ours.
+    /// Portolan's figures.
     pub(super) figures: Vec<Figure>,
-    /// The peers'.
+    /// The peers' figures.
     pub(super) peers: Vec<Figure>,
-    /// The most that others used of the machine meanwhile, in cores.
+    /// The largest processor time that others used during a sample that counts, in cores.
     pub(super) others: f64,
     /// One way of a cache line between two cores, by storing and loading, in ns.
     pub(super) line: Option<f64>,
-    /// Bytes, and what two cores do for a message that is copied twice: 10⁶ bytes per second, and
-    /// µs one way.
+    /// For each size in bytes: what two cores achieve for a message that is copied twice, as 10⁶
+    /// bytes per second and as µs one way.
     pub(super) relays: Vec<(u64, f64, f64)>,
-    /// The same for messages both ways at a time: bytes, and 10⁶ bytes per second of both together.
+    /// The same with messages in both directions at a time: bytes, and 10⁶ bytes per second of both
+    /// together.
     pub(super) relays_both: Vec<(u64, f64)>,
-    /// Model of the processor, and how many cores there are.
+    /// The processor's model, and the number of cores.
     pub(super) machine: Option<String>,
-    /// The benches between whose samples the machine was looked at.
+    /// The benches during which the machine was measured.
     looked_at: Vec<String>,
 }
 
-/// A figure.
+/// One figure.
 #[derive(Debug, Clone)]
 pub(super) struct Figure {
     pub(super) bench: String,
-    /// Whose: a transport of ours, or a peer.
+    /// The transport of Portolan, or the peer, that was measured.
     pub(super) whose: String,
-    /// Bytes of a message, or how many of them wait.
+    /// Bytes of a message, or the number of waiting entries.
     pub(super) size: u64,
     pub(super) value: f64,
-    /// To the best peer's, if there was one.
+    /// The ratio to the best peer's figure, if there was a peer.
     pub(super) ratio: Option<f64>,
-    /// That peer.
+    /// The best peer.
     pub(super) peer: Option<String>,
     pub(super) samples: u64,
     pub(super) phase: Phase,
-    /// A cache line's way in that phase, in ns.
+    /// One way of a cache line in the figure's phase, in ns.
     pub(super) line: Option<f64>,
     /// Whether others were at work during samples that count.
     pub(super) disturbed: bool,
 }
 
-/// In which phase of the machine the samples of a figure were taken, and those of everybody beside
-/// it.
+/// The phase of the machine in which the samples of a figure, and those of all other contenders,
+/// were taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Phase {
     /// In this one.
     One(String),
-    /// In several, so that they cannot be compared.
+    /// In several, so that the figures cannot be compared.
     None,
-    /// The machine could not be looked at.
+    /// Unknown, because the machine could not be measured.
     Unknown,
 }
 
-/// How much longer a line may take in one moment than in another of the same phase, as
-/// `portolan bench` has it.
+/// How much longer a cache line may take at one moment than at another of the same phase. As in
+/// `portolan bench`.
 const SAME: f64 = 1.25;
 
-/// Whether two hand-overs are of one phase.
+/// Whether two hand-over times are of one phase.
 pub(super) fn same_phase(one: f64, other: f64) -> bool {
     one.max(other) <= SAME * one.min(other)
 }
 
 impl Figure {
-    /// Whether another was taken in the same phase: names have fixed bounds, so a line's way
-    /// decides where it is known.
+    /// Whether another figure was taken in the same phase. The time of a cache line decides if it
+    /// is known; the names of phases have fixed bounds.
     pub(super) fn is_beside(&self, other: &Self) -> bool {
         let same = match (self.line, other.line) {
             (Some(one), Some(other)) => same_phase(one, other),
@@ -131,7 +132,7 @@ impl Run {
             }
             let relays = machine["relays"].as_array().into_iter().flatten();
             self.relays = relays.filter_map(relay).collect();
-            // Earlier records have none.
+            // Earlier records have no such figures.
             let both = machine.get("relays_both").and_then(Value::as_array);
             self.relays_both = both.into_iter().flatten().filter_map(rate).collect();
             let model = machine["model"].as_str().unwrap_or("unknown");
@@ -141,13 +142,13 @@ impl Run {
 }
 
 impl Run {
-    /// Ours and the peers'.
+    /// Portolan's figures and the peers'.
     pub(super) fn all(&self) -> impl Iterator<Item = &Figure> {
         self.figures.iter().chain(&self.peers)
     }
 
-    /// Where the machine was looked at and a figure is of no phase, there was none that everybody
-    /// had.
+    /// If the machine was measured and a figure has no phase, there was no phase in which every
+    /// contender had samples.
     fn find_phases(&mut self) {
         for figure in self.figures.iter_mut().chain(&mut self.peers) {
             if figure.phase == Phase::Unknown && self.looked_at.contains(&figure.bench) {

@@ -1,19 +1,19 @@
 //! The goals.
 
-/// Goals that are about one thing.
+/// Goals about one subject.
 #[derive(Debug)]
 pub(super) struct Group {
-    /// As on the command line.
+    /// The name on the command line.
     pub(super) name: &'static str,
     pub(super) title: &'static str,
-    /// Samples of each side below which nothing is decided.
+    /// The number of samples of each side that a verdict needs.
     pub(super) least: u64,
     pub(super) goals: &'static [Goal],
 }
 
-/// The usual least number of samples: the median of fewer is a mean.
+/// The usual minimum of samples: the median of fewer is a mean.
 pub(super) const FEW: u64 = 3;
-/// The same where ranks take turns on processors and single samples say little.
+/// The minimum for ranks that share processors, where a single sample says little.
 pub(super) const MANY: u64 = 9;
 
 /// One goal.
@@ -22,7 +22,7 @@ pub(super) struct Goal {
     pub(super) what: &'static str,
     pub(super) bound: Bound,
     pub(super) of: Of,
-    /// The sizes that it is about, from and to; `None`: all that are measured.
+    /// The smallest and largest size that it is about; `None` for all that are measured.
     pub(super) sizes: Option<(u64, u64)>,
     pub(super) runs: &'static [Command],
 }
@@ -34,44 +34,44 @@ pub(super) struct Command {
     pub(super) words: &'static str,
     /// Environment variables.
     pub(super) settings: &'static [(&'static str, &'static str)],
-    /// Which libfabric is under ours and under the loops beside it.
+    /// The libfabric under Portolan and under the loops that are measured beside it.
     pub(super) library: Library,
 }
 
-/// A version of libfabric.
+/// Which libfabric is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Library {
-    /// The one that the system has.
+    /// The system's.
     Systems,
-    /// The one of MPICH's wheel, so that all have the same.
+    /// The one in MPICH's wheel, so that all contenders have the same.
     OfTheWheel,
 }
 
-/// How large what is measured may be.
+/// The bound of a goal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Bound {
     AtMost(f64),
     AtLeast(f64),
-    /// No bound: it is to be known.
+    /// No bound: the figure is only shown.
     Shown,
 }
 
-/// What a figure is measured by.
+/// What a figure is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Of {
-    /// Its ratio to the best peer's.
+    /// Its ratio to the best peer's figure.
     BestPeer,
     /// The figure itself.
     Itself,
-    /// Its ratio to that of the first size.
+    /// Its ratio to the figure of the first size.
     FirstSize,
-    /// The same, and the peers' to theirs.
+    /// The same, for Portolan and for each peer by itself.
     FirstSizeOfEach,
-    /// Its ratio to the way of a cache line from core to core.
+    /// Its ratio to the time of a cache line from core to core.
     Line,
-    /// Its ratio to what two copies by two cores take, or move.
+    /// Its ratio to the time, or the rate, of two copies by two cores.
     TwoCopies,
-    /// The ratio of the nonblocking forms, in the second run, to the blocking ones in the first.
+    /// The ratio of the nonblocking forms, in the second run, to the blocking forms in the first.
     Blocking,
 }
 
@@ -110,7 +110,7 @@ const fn run(words: &'static str) -> Command {
     }
 }
 
-/// A run over a provider of libfabric.
+/// A run over one provider of libfabric.
 const fn over(
     words: &'static str,
     settings: &'static [(&'static str, &'static str)],
@@ -154,8 +154,8 @@ const fn part(
 const LATENCY: &[Command] = &[run(
     "latency --peers --tuned --sizes 0,8,64,256,512,1k,2k,4k,8k,16k,32k,64k,256k,1M,4M",
 )];
-// Windows depend most on how far apart the cores are, so of few samples one or two are of a phase:
-// many short ones instead.
+// Windows depend most on the distance of the cores, so of a few samples only one or two are of the
+// same phase. Hence many short samples.
 const ONE_WAY: &[Command] = &[run(
     "bandwidth --peers --tuned --repeat 6 --seconds 0.02 --sizes 1k,2k,4k,8k,16k,32k,64k,128k,256k,512k,1M,2M,4M",
 )];
@@ -173,11 +173,12 @@ const TCP: &[(&str, &str)] = &[
     ("PORTOLAN_OFI_PROVIDER", "tcp"),
     ("PORTOLAN_OFI_INTERFACE", "lo"),
 ];
-/// Beside what has the system's version of the library: another one is another provider.
+/// Beside contenders with the system's version of libfabric. Another version has another provider,
+/// so it would be another comparison.
 const OFI_LATENCY: &str = "latency --transport ofi --peers --only libfabric,openmpi-4.1.4+ofi --sizes 8,64,1k,4k,8k,16k,64k,256k,1M";
 const OFI_BANDWIDTH: &str = "bandwidth --transport ofi --peers --only libfabric,openmpi-4.1.4+ofi --sizes 1k,4k,8k,16k,64k,256k,1M";
 const OFI_RATE: &str = "rate --transport ofi --peers --only libfabric,openmpi-4.1.4+ofi --sizes 8";
-/// Beside what has the wheel's version, or can be given it.
+/// Beside contenders that have the wheel's version, or can be made to use it.
 const OFI_2_LATENCY: &str = "latency --transport ofi --peers --only libfabric,mpich-5.0.2+ofi --sizes 8,64,1k,4k,8k,16k,64k,256k,1M";
 const OFI_2_BANDWIDTH: &str = "bandwidth --transport ofi --peers --only libfabric,mpich-5.0.2+ofi --sizes 1k,4k,8k,16k,64k,256k,1M";
 const OFI_2_RATE: &str = "rate --transport ofi --peers --only libfabric,mpich-5.0.2+ofi --sizes 8";
@@ -379,8 +380,8 @@ pub(super) const GROUPS: &[Group] = &[
                 "Start of 64 ranks, ms",
                 Bound::Shown,
                 Of::BestPeer,
-                // Both, whatever peers are chosen for the rest: which of them starts faster is not
-                // known before.
+                // Both peers, whatever peers are chosen for the other goals: it is not known in
+                // advance which of them starts faster.
                 &[run("startup --repeat 9 --peers --only openmpi,mpich")],
             ),
             goal(
@@ -440,7 +441,8 @@ pub(super) const GROUPS: &[Group] = &[
                 Bound::AtMost(1.3),
                 Of::Blocking,
                 &[
-                    // Each beside its blocking form, because phases last for minutes.
+                    // Each nonblocking form directly after its blocking form, because phases last
+                    // for minutes.
                     run("bcast --sizes 8,4k,64k"),
                     run("ibcast --sizes 8,4k,64k"),
                     run("allreduce --sizes 8,4k,64k"),

@@ -1,9 +1,9 @@
-//! `cargo xtask goals`: measures what the project has set itself as goals, and writes the page that
-//! says which are met.
+//! `cargo xtask goals`: measures the goals that the project has set itself, and writes the page
+//! that says which are met.
 //!
-//! The goals are in [`list`]; each names the `portolan bench` that measures it, so the page
-//! (`docs/figures.md`) has the command of every figure. [`figure`] reads what that prints,
-//! [`verdict`] compares, [`page`] writes.
+//! The goals are in [`list`]. Each names the `portolan bench` that measures it, so the page
+//! (`docs/figures.md`) has the command of every figure. [`figure`] reads the output of that
+//! command, [`verdict`] compares, [`page`] writes.
 
 mod figure;
 mod list;
@@ -23,13 +23,13 @@ use list::{Command, Goal, Library};
 /// Where the page is.
 const PAGE: &str = "docs/figures.md";
 
-/// Samples of each figure, unless a run or the command line has another number.
+/// Samples of each figure, unless a run or the command line gives another number.
 const REPEAT: u32 = 5;
 
-/// Begins the names of Portolan's settings.
+/// Prefix of the names of Portolan's settings.
 const SETTING: &str = "PORTOLAN_";
 
-/// Names the libfabric of ours, and of the loops beside it.
+/// The setting that selects the libfabric of Portolan, and of the loops beside it.
 const LIBRARY: &str = "PORTOLAN_OFI_LIBRARY";
 
 /// `cargo xtask goals`.
@@ -56,8 +56,8 @@ pub(crate) struct Args {
     write: Option<String>,
 }
 
-/// Measures the goals of the chosen groups, prints their tables, and writes them if that is asked
-/// for.
+/// Measures the goals of the chosen groups, prints their tables, and writes the tables into a page
+/// if that was asked for.
 pub(crate) fn main(repo: &Repo, args: &Args) -> Result<ExitCode, Failure> {
     let program = match &args.program {
         Some(program) => fs::canonicalize(program)
@@ -66,7 +66,7 @@ pub(crate) fn main(repo: &Repo, args: &Args) -> Result<ExitCode, Failure> {
     };
     let chosen = |group: &str| args.groups.is_empty() || args.groups.iter().any(|g| g == group);
     let newer = newer_libfabric();
-    // A run that several goals are about is made once.
+    // If several goals need the same run, it is measured once.
     let mut runs = BTreeMap::new();
     for group in list::GROUPS.iter().filter(|group| chosen(group.name)) {
         for command in group.goals.iter().flat_map(Goal::commands) {
@@ -99,7 +99,7 @@ pub(crate) fn main(repo: &Repo, args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The command that measures a group as it is measured now.
+/// The command that measures a group in the same way.
 fn how(group: &str, args: &Args) -> String {
     let Args {
         repeat, seconds, ..
@@ -109,7 +109,7 @@ fn how(group: &str, args: &Args) -> String {
     format!("cargo xtask goals {group} --repeat {repeat} --seconds {seconds}{only}")
 }
 
-/// The command `portolan`, as users build it.
+/// Builds the command `portolan` in the way users build it.
 fn built(repo: &Repo) -> Result<PathBuf, Failure> {
     let build = [
         "build",
@@ -124,7 +124,7 @@ fn built(repo: &Repo) -> Result<PathBuf, Failure> {
     Ok(repo.target().join("release/portolan"))
 }
 
-/// What makes one run another: its settings, its libfabric and its arguments.
+/// The identity of a run: its settings, its libfabric and its arguments.
 type Key = (
     &'static [(&'static str, &'static str)],
     Library,
@@ -135,7 +135,7 @@ fn key(command: &Command, args: &Args) -> Key {
     (command.settings, command.library, words(command, args))
 }
 
-/// The arguments of `portolan` that make a run.
+/// The arguments of `portolan` for a run.
 fn words(command: &Command, args: &Args) -> Vec<String> {
     let mut words = vec!["bench".to_owned()];
     words.extend(command.words.split_whitespace().map(str::to_owned));
@@ -155,7 +155,7 @@ fn words(command: &Command, args: &Args) -> Vec<String> {
     words
 }
 
-/// A run as it is typed: the settings with which it is made, and the words.
+/// A run as a user would type it: the settings, and the arguments.
 fn typed(command: &Command, words: &[String]) -> String {
     let mut settings = command.settings.to_vec();
     if command.library == Library::OfTheWheel {
@@ -171,7 +171,7 @@ fn typed(command: &Command, words: &[String]) -> String {
     )
 }
 
-/// Makes a run.
+/// Measures a run.
 fn measure(
     repo: &Repo,
     program: &Path,
@@ -180,7 +180,7 @@ fn measure(
     words: &[String],
 ) -> Result<Run, Failure> {
     let mut bench = repo.command(program);
-    // What the page prints is to be what was run: settings of whoever measures are left out.
+    // The page prints the command, so exactly that must run: the caller's own settings are removed.
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with(SETTING) {
             bench.env_remove(name);

@@ -12,10 +12,10 @@ const HEAD: &str = "# Figures\n\n\
     A cell has what was measured and, behind the point, what the goal is about; what misses it is **bold**. A (?) is behind what decides nothing, \
     because somebody has fewer than 3 samples (9 in the group of more ranks than cores), or not all are of one phase of the machine, or others were at work meanwhile. Figures of different groups are of different runs.\n";
 
-/// The part of the page that is about a group.
+/// The part of the page about a group.
 ///
-/// `how` is the command that measures it, and `typed` that of a run of it as it was made. A goal of
-/// which something has not been measured is left out.
+/// `how` is the command that measures the group, and `typed` returns the command of one of its runs
+/// as it was measured. A goal is left out if some of it has not been measured.
 pub(super) fn group<'a>(
     group: &Group,
     how: &str,
@@ -33,7 +33,7 @@ pub(super) fn group<'a>(
     text
 }
 
-/// The page with one group's part in place of what was there of it.
+/// The page with one group's part replaced.
 pub(super) fn with(page: &str, name: &str, part: &str) -> String {
     let (begin, end) = (
         format!("<!-- {name} -->\n"),
@@ -47,7 +47,7 @@ pub(super) fn with(page: &str, name: &str, part: &str) -> String {
     }
 }
 
-/// The page with the beginning as it is now, unless it has one of its own.
+/// The page with the present beginning, unless the page has a beginning of its own.
 fn with_head(page: &str) -> String {
     let title = HEAD.lines().next().unwrap_or_default();
     let parts = page.find("\n<!-- ").unwrap_or(page.len());
@@ -125,7 +125,7 @@ fn circumstances(goal: &Goal, runs: &[&Run]) -> String {
     )
 }
 
-/// Sizes across, benches down.
+/// The table of a goal: sizes across, benches down.
 fn table(goal: &Goal, verdicts: &[Verdict]) -> String {
     let mut sizes: Vec<u64> = verdicts.iter().map(|verdict| verdict.size).collect();
     sizes.sort_unstable();
@@ -183,7 +183,7 @@ fn said(goal: &Goal, verdict: &Verdict) -> String {
     }
 }
 
-/// Three digits that count, and thousands as they are.
+/// Three significant digits; thousands are written in full.
 fn digits(value: f64) -> String {
     match value {
         v if v >= 100.0 => format!("{v:.0}"),
@@ -215,7 +215,7 @@ mod tests {
         assert!(page.starts_with("# Figures"));
         assert!(page.contains("three") && page.contains("two") && !page.contains("one\n<"));
         assert!(page.find("three") < page.find("two"));
-        // The beginning is the one that is written now, unless the page has its own.
+        // The beginning is replaced by the present one, unless the page has its own.
         let earlier = page.replace("Made by", "Written by");
         assert_eq!(with(&earlier, "a", "three\n"), page);
         let other = page.replace("# Figures\n", "# Figures of another\n");
@@ -265,7 +265,7 @@ mod tests {
             text.contains("| latency | 0.080 · 0.80 (?) | 0.100 · 0.95 (?) |"),
             "{text}"
         );
-        // The peer's are fewer.
+        // The peer has fewer samples.
         let peers = super::super::figure::tests::LINES.replace(
             "\"samples\":3,\"phase\":\"near\"}",
             "\"samples\":2,\"phase\":\"near\"}",

@@ -1,17 +1,17 @@
-//! Whether a goal is met.
+//! Decides whether a goal is met.
 
 use super::figure::{Figure, Phase, Run, same_phase};
 use super::list::{Command, Goal, Of};
 
-/// A figure of a goal: what was measured, and what it is measured by.
+/// The verdict on one figure of a goal.
 #[derive(Debug)]
 pub(super) struct Verdict {
-    /// What was measured: the bench, or the command where several runs are of one.
+    /// What was measured: the bench, or the command if several runs are of one bench.
     pub(super) row: String,
     pub(super) size: u64,
     /// In the bench's unit.
     pub(super) value: f64,
-    /// What the goal is about: a ratio, or the value itself.
+    /// The quantity that the goal bounds: a ratio, or the value itself.
     pub(super) measure: Option<f64>,
     pub(super) peer: Option<String>,
     pub(super) judgement: Judgement,
@@ -21,28 +21,28 @@ pub(super) struct Verdict {
 pub(super) enum Judgement {
     Met,
     Missed,
-    /// There is nothing to compare with, or what there is was measured in another phase of the
-    /// machine, or beside others' work, or has few samples.
+    /// There is nothing to compare with, or the other figure was measured in another phase of the
+    /// machine or beside other work, or there are too few samples.
     Undecided,
 }
 
-/// What a figure comes to beside another, and what that is worth.
+/// The result of a comparison, and how reliable it is.
 struct Measure {
     value: f64,
-    /// Samples of who has the fewest.
+    /// Samples of the side with fewer samples.
     samples: u64,
-    /// Whether both sides may be compared.
+    /// Whether both sides are of one phase, so that they may be compared.
     one_phase: bool,
-    /// Whether others were at work meanwhile.
+    /// Whether others were at work during the samples.
     disturbed: bool,
 }
 
-/// The verdicts of a goal, given its runs in their order, for which so many samples are wanted.
+/// The verdicts of a goal, given its runs in their order. Each side needs `least` samples.
 pub(super) fn of(goal: &Goal, least: u64, runs: &[&Run]) -> Vec<Verdict> {
-    // Each run with the one before it, with which it may be compared.
+    // Pairs each run with the one before it, with which it may be compared.
     let before = std::iter::once(None).chain(runs.iter().map(Some));
     let all = goal.commands().zip(runs).zip(before);
-    // What others are compared with is no result of its own.
+    // A run that only serves as the comparison for others has no verdicts of its own.
     let is_judged = |run: &Run| {
         let nonblocking = |figure: &Figure| figure.bench.starts_with('i');
         goal.of != Of::Blocking || run.figures.iter().any(nonblocking)
@@ -50,7 +50,7 @@ pub(super) fn of(goal: &Goal, least: u64, runs: &[&Run]) -> Vec<Verdict> {
     let judged = all.filter(|((_, run), _)| is_judged(run));
     judged
         .flat_map(|((command, run), before)| {
-            // Peers have verdicts of their own only where each is compared with itself.
+            // Peers have verdicts of their own only if each is compared with itself.
             let peers = match goal.of {
                 Of::FirstSizeOfEach => &run.peers[..],
                 _ => &[],
@@ -60,7 +60,7 @@ pub(super) fn of(goal: &Goal, least: u64, runs: &[&Run]) -> Vec<Verdict> {
                 .iter()
                 .chain(peers)
                 .filter(|figure| goal.concerns(figure.size))
-                // The machine's limits are of one of the phases.
+                // The machine's limits belong to one of the phases.
                 .filter(|figure| goal.of != Of::TwoCopies || is_of_the_limits(run, figure));
             concerned.map(move |figure| {
                 let measure = measure(goal, before.copied(), run, figure);
@@ -77,7 +77,7 @@ pub(super) fn of(goal: &Goal, least: u64, runs: &[&Run]) -> Vec<Verdict> {
         .collect()
 }
 
-/// What a figure is of; with its phase where the run has figures of several.
+/// The name of a figure's row, with the phase if the run has figures in several phases.
 fn row(goal: &Goal, command: &Command, run: &Run, figure: &Figure) -> String {
     let name = name(goal, command, figure);
     let same = |other: &Figure| other.bench == figure.bench;
@@ -146,7 +146,7 @@ fn measure(goal: &Goal, before: Option<&Run>, run: &Run, figure: &Figure) -> Opt
             let best = beside_it(figure, run.peers.iter().filter(best))?;
             Some(beside(figure.ratio?, best))
         }
-        // It is compared with nothing.
+        // Compared with nothing, so the phase does not matter.
         Of::Itself => Some(Measure {
             one_phase: true,
             ..alone(figure.value)
@@ -171,14 +171,14 @@ fn measure(goal: &Goal, before: Option<&Run>, run: &Run, figure: &Figure) -> Opt
     }
 }
 
-/// Of figures in several phases the one that is of the same as another figure, or else the first.
+/// Among figures in several phases, the one in the same phase as `figure`, or else the first.
 fn beside_it<'a>(figure: &Figure, all: impl Iterator<Item = &'a Figure>) -> Option<&'a Figure> {
     let mut all = all.peekable();
     let first = all.peek().copied();
     all.find(|other| figure.is_beside(other)).or(first)
 }
 
-/// What a figure would be if messages cost nothing but two copies.
+/// The figure if messages cost nothing but two copies.
 fn two_copies(run: &Run, figure: &Figure) -> Option<f64> {
     let size = figure.size;
     let rates = |of: fn(&(u64, f64, f64)) -> f64| -> Vec<(u64, f64)> {
@@ -195,8 +195,8 @@ fn two_copies(run: &Run, figure: &Figure) -> Option<f64> {
     }
 }
 
-/// The rate at a size: between two that were measured by a straight line over the logarithm, and
-/// none beyond them.
+/// The rate at a size: interpolated linearly over the logarithm between two measured sizes, and
+/// `None` beyond them.
 fn between(rates: &[(u64, f64)], size: u64) -> Option<f64> {
     let at = rates.iter().position(|rate| rate.0 >= size)?;
     let (bytes, above) = rates[at];
@@ -350,10 +350,10 @@ mod tests {
         for of_what in [Of::BestPeer, Of::Line, Of::TwoCopies, Of::FirstSize] {
             assert_eq!(judged(of_what, &none), [Undecided; 2], "{of_what:?}");
         }
-        // Where nobody can look there are no phases.
+        // If the machine cannot be measured, there are no phases.
         let unknown = none.replace("load_store_ns", "x");
         assert!(judged(Of::BestPeer, &unknown).contains(&Missed));
-        // A figure by itself is not compared.
+        // A figure that is judged by itself is not compared, so the phase does not matter.
         assert!(!judged(Of::Itself, &none).contains(&Undecided));
         let run = |bench: &str, phase: &str| {
             let row = format!(

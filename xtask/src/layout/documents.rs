@@ -27,7 +27,7 @@ pub(super) fn settings_are_described(_: &Repo, files: &[SourceFile]) -> Vec<Stri
         .collect()
 }
 
-/// The names in entries of the form `"NAME" => …`.
+/// The names in the entries `"NAME" => …` of the settings table.
 fn settings(table: &str) -> impl Iterator<Item = &str> {
     let entries = table
         .lines()
@@ -37,7 +37,7 @@ fn settings(table: &str) -> impl Iterator<Item = &str> {
         .map(|(name, _)| name)
 }
 
-/// Every link to a file of the repository leads to one.
+/// Every link to a file of the repository leads to an existing file.
 pub(super) fn links_lead_somewhere(repo: &Repo, files: &[SourceFile]) -> Vec<String> {
     let mut problems = Vec::new();
     for page in files.iter().filter(|file| file.path.ends_with(".md")) {
@@ -53,7 +53,7 @@ pub(super) fn links_lead_somewhere(repo: &Repo, files: &[SourceFile]) -> Vec<Str
     problems
 }
 
-/// Links to files in a line of Markdown, without those to the web and to the page itself.
+/// The links to files in a line of Markdown, without links to the web and within the page.
 fn links(line: &str) -> impl Iterator<Item = &str> {
     let ends = line
         .match_indices("](")
@@ -65,7 +65,7 @@ fn links(line: &str) -> impl Iterator<Item = &str> {
     links.filter(|link| !link.is_empty() && !link.contains("://") && !link.contains(' '))
 }
 
-/// A link in a page as a path in the repository; `None` if it leads out of it.
+/// The target of a link as a path in the repository; `None` if it leads out of the repository.
 fn resolve(page: &str, link: &str) -> Option<String> {
     let mut path = PathBuf::new();
     let folder = Path::new(page).parent().unwrap_or(Path::new(""));

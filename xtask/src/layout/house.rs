@@ -3,7 +3,7 @@
 use super::file;
 use crate::repo::{Repo, SourceFile};
 
-/// What a reader who knows one backend finds in every other.
+/// The files of a backend: a reader who knows one backend finds the same files in every other.
 const BACKEND_FILES: &[&str] = &[
     "lib.rs",
     "config.rs",
@@ -33,7 +33,7 @@ pub(super) fn crates_are_in_the_map(repo: &Repo, files: &[SourceFile]) -> Vec<St
         .collect()
 }
 
-/// A crate depends only on crates below it in the code map. What tests need is not counted.
+/// A crate depends only on crates below it in the code map. Dependencies for tests are not counted.
 pub(super) fn dependencies_point_down(repo: &Repo, files: &[SourceFile]) -> Vec<String> {
     let Some(map) = file(files, "ARCHITECTURE.md") else {
         return vec!["ARCHITECTURE.md is missing".to_owned()];
@@ -61,7 +61,7 @@ pub(super) fn dependencies_point_down(repo: &Repo, files: &[SourceFile]) -> Vec<
     problems
 }
 
-/// Whether a manifest has `package` among the dependencies that are not for tests alone.
+/// Whether a manifest has `package` among its dependencies other than those for tests.
 fn depends(manifest: &str, package: &str) -> bool {
     let mut counts = false;
     manifest.lines().any(|line| {

@@ -1,7 +1,7 @@
-//! `cargo xtask check-layout`: the rules of the house that a program can check.
+//! `cargo xtask check-layout`: checks the house rules that a program can check.
 //!
-//! Every rule is a function from the files of the repository to the list of what breaks it, one
-//! line each, beginning with the place. `CONTRIBUTING.md` has the rules in words.
+//! Every rule is a function from the files of the repository to the list of violations, one line
+//! each, which begins with the place. `CONTRIBUTING.md` has the rules in words.
 
 mod correspondence;
 mod documents;
@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use crate::Failure;
 use crate::repo::{Repo, SourceFile};
 
-/// A rule: its name for people, and what breaks it.
+/// A rule: its name for people, and the function that finds violations.
 type Rule = (&'static str, fn(&Repo, &[SourceFile]) -> Vec<String>);
 
 const RULES: &[Rule] = &[
@@ -54,7 +54,7 @@ const RULES: &[Rule] = &[
     ("docs/adi.md is whole", correspondence::rows_are_whole),
 ];
 
-/// Checks every rule and prints what breaks it.
+/// Checks every rule and prints the violations.
 pub(crate) fn main(repo: &Repo) -> Result<ExitCode, Failure> {
     let mut broken = 0;
     for (rule, problems) in check(repo)? {
@@ -74,7 +74,7 @@ pub(crate) fn main(repo: &Repo) -> Result<ExitCode, Failure> {
     })
 }
 
-/// Every rule with what breaks it.
+/// Every rule with its violations.
 pub(crate) fn check(repo: &Repo) -> Result<Vec<(&'static str, Vec<String>)>, Failure> {
     let files = repo.files()?;
     Ok(RULES
@@ -88,7 +88,7 @@ fn file<'a>(files: &'a [SourceFile], path: &str) -> Option<&'a SourceFile> {
     files.iter().find(|file| file.path == path)
 }
 
-/// The file with this path made up, for the tests of the rules.
+/// A file with this path and text, for the tests of the rules.
 #[cfg(test)]
 fn made_up(path: &str, text: &str) -> SourceFile {
     SourceFile {

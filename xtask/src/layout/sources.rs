@@ -2,15 +2,16 @@
 
 use crate::repo::{Repo, SourceFile};
 
-/// Longest source file, in lines. Most should have less than 400.
+/// Longest source file, in lines. Most files should have less than 400.
 const LONGEST: usize = 700;
 /// Columns of the widest comment.
 const WIDEST: usize = 100;
 
-/// How many lines above an unsafe block its argument may begin.
+/// How many lines above an unsafe block its SAFETY comment may begin.
 const REACH: usize = 12;
 
-/// What must not be in a committed source: in two parts, because this is one.
+/// Words that must not be in a committed source. Each is written in two parts, because this file is
+/// a source too.
 const UNDONE: &[(&str, &str)] = &[
     ("TO", "DO"),
     ("FIX", "ME"),
@@ -26,7 +27,7 @@ const MACHINES: &[&str] = &["work", "home", "root", "Users", "tmp/target"];
 /// Crates whose results are what they print.
 const PROGRAMS: &[&str] = &["launch/", "xtask/", "examples/", "benches/"];
 
-/// The sources that people have written.
+/// The Rust sources that are not generated.
 fn rust(files: &[SourceFile]) -> impl Iterator<Item = &SourceFile> {
     let made = |file: &SourceFile| file.text.starts_with("/* automatically generated");
     let sources = files.iter().filter(|file| file.path.ends_with(".rs"));
@@ -51,8 +52,8 @@ pub(super) fn files_are_short(_: &Repo, files: &[SourceFile]) -> Vec<String> {
         .collect()
 }
 
-/// Comments are as narrow as the code, so that both can be read side by side with another version.
-/// (Tables, pictures and words that are longer stay as they are.)
+/// Comments are as narrow as the code, so that two versions can be read side by side. (Tables,
+/// pictures and longer words stay as they are.)
 pub(super) fn comments_are_narrow(_: &Repo, files: &[SourceFile]) -> Vec<String> {
     let mut problems = Vec::new();
     for file in rust(files) {
@@ -73,8 +74,8 @@ pub(super) fn comments_are_narrow(_: &Repo, files: &[SourceFile]) -> Vec<String>
     problems
 }
 
-/// Libraries report through values and `portolan_core::log!`, not by printing, and not past what
-/// sees to it that somebody hears.
+/// Libraries report through values and `portolan_core::log!`. They must not print, and must not
+/// call `tracing` directly, because `log!` ensures that a message is seen.
 pub(super) fn libraries_do_not_print(_: &Repo, files: &[SourceFile]) -> Vec<String> {
     let library = |file: &&SourceFile| {
         let own = !PROGRAMS
@@ -103,11 +104,11 @@ pub(super) fn libraries_do_not_print(_: &Repo, files: &[SourceFile]) -> Vec<Stri
     problems
 }
 
-/// Crates in whose documentation people look for what they know from MPI.
+/// Crates whose documentation users search for names that they know from MPI.
 const FOR_PROGRAMS: &[&str] = &["portolan/src/", "datatype/src/"];
 
-/// What the first paragraph of an item's documentation says is MPI's name for it, rustdoc's search
-/// finds, too.
+/// If the first paragraph of an item's documentation names an MPI routine, the item has that name
+/// as an alias, so that rustdoc's search finds it.
 pub(super) fn names_of_mpi_are_aliases(_: &Repo, files: &[SourceFile]) -> Vec<String> {
     let searched = |file: &&SourceFile| {
         FOR_PROGRAMS
@@ -129,7 +130,7 @@ pub(super) fn names_of_mpi_are_aliases(_: &Repo, files: &[SourceFile]) -> Vec<St
                     paragraph.push_str(&more[3..]);
                 }
             }
-            // Attributes may take several lines; behind the item's first line there are none.
+            // Attributes may take several lines, and end with the item's first line.
             let mut attributes = String::new();
             while let Some((more, _)) = lines
                 .next_if(|(line, _)| line.starts_with(['#', '"', ')']) || line.starts_with("alias"))
@@ -147,7 +148,7 @@ pub(super) fn names_of_mpi_are_aliases(_: &Repo, files: &[SourceFile]) -> Vec<St
     problems
 }
 
-/// No reminder to do something later, and no debugging aid.
+/// No reminder of unfinished work, and no debugging aid.
 pub(super) fn nothing_is_left_undone(_: &Repo, files: &[SourceFile]) -> Vec<String> {
     let words: Vec<_> = UNDONE.iter().map(|(a, b)| [*a, *b].concat()).collect();
     let texts = files
@@ -164,20 +165,20 @@ pub(super) fn nothing_is_left_undone(_: &Repo, files: &[SourceFile]) -> Vec<Stri
     problems
 }
 
-/// Whether `word` is in `line`, and not as a part of a longer one.
+/// Whether `word` is in `line`, and not as a part of a longer word.
 fn has_word(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| {
         let within = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let before = line[..at].chars().next_back();
         let after = line[at + word.len()..].chars().next();
-        // What ends in a bracket may be followed by anything.
+        // A word that ends in a bracket may be followed by anything.
         let ends = word.ends_with(['(', '!']) || !after.is_some_and(within);
         !before.is_some_and(within) && ends
     })
 }
 
-/// Every unsafe block and implementation has its argument above it. Clippy sees most of them; this
-/// sees those in macros too.
+/// Every unsafe block and implementation has a SAFETY comment above it. Clippy checks most of them;
+/// this rule checks those in macros as well.
 pub(super) fn unsafe_code_is_argued_for(_: &Repo, files: &[SourceFile]) -> Vec<String> {
     let mut problems = Vec::new();
     for file in rust(files) {
@@ -195,7 +196,7 @@ pub(super) fn unsafe_code_is_argued_for(_: &Repo, files: &[SourceFile]) -> Vec<S
     problems
 }
 
-/// Nothing that is committed knows the folders of the machine on which it was written.
+/// No committed file names a folder of the machine on which it was written.
 pub(super) fn no_machine_is_named(_: &Repo, files: &[SourceFile]) -> Vec<String> {
     let folders: Vec<_> = MACHINES.iter().map(|name| format!("/{name}/")).collect();
     let mut problems = Vec::new();
@@ -209,7 +210,7 @@ pub(super) fn no_machine_is_named(_: &Repo, files: &[SourceFile]) -> Vec<String>
     problems
 }
 
-/// Whether an absolute path into `folder` is in `line`: not a part of a relative one.
+/// Whether `line` has an absolute path into `folder`, as opposed to a part of a relative path.
 fn has_path(line: &str, folder: &str) -> bool {
     line.match_indices(folder).any(|(at, _)| {
         let before = line[..at].chars().next_back();

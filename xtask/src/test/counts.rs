@@ -1,4 +1,4 @@
-//! What ran: counts, and the lines of test programs from which they come.
+//! Counts of checks, and the output of test programs from which they are read.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 pub(super) struct Counts {
     pub(super) passed: u64,
     pub(super) failed: u64,
-    /// Reasons for skipping, with how often and for what first.
+    /// Reasons for skipping: how often each occurred, and the first check that had it.
     pub(super) skips: BTreeMap<String, (u64, String)>,
-    /// What a person wants to read of those that failed.
+    /// Lines that help a person to understand the failures.
     pub(super) failures: Vec<String>,
 }
 
@@ -19,7 +19,7 @@ impl Counts {
         self.skips.values().map(|(count, _)| count).sum()
     }
 
-    /// Notes that `what` was skipped.
+    /// Notes that the check `what` was skipped.
     pub(super) fn skip(&mut self, what: &str, reason: &str) {
         let entry = self
             .skips
@@ -28,7 +28,7 @@ impl Counts {
         entry.0 += 1;
     }
 
-    /// Adds what somebody else counted.
+    /// Adds the counts of `other`.
     pub(super) fn add(&mut self, other: &Self) {
         self.passed += other.passed;
         self.failed += other.failed;
@@ -46,31 +46,31 @@ impl Counts {
 /// How a program reports its checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dialect {
-    /// It does not: the exit code is the one check.
+    /// It does not: the exit code is the only check.
     ExitCode,
-    /// As libtest does: `test result:` lines count. A line `skipped: WHAT: WHY` says that a test
-    /// which returned did not apply.
+    /// As libtest does: the `test result:` lines count. A line `skipped: WHAT: WHY` says that a
+    /// test did not apply and returned early.
     Libtest,
     /// As the conformance programs and the thread sanitizer's harness do: `passed: WHAT` and
     /// `skipped: WHAT: WHY`, a line per case.
     Cases,
 }
 
-/// What libtest says behind the name of a test that has run for a minute.
+/// The text that libtest prints after the name of a test that has run for a minute.
 const SLOW: &str = " has been running for over ";
 
-/// Reads the lines of one program.
+/// Reads the output of one program, line by line.
 #[derive(Debug)]
 pub(super) struct Reader {
     dialect: Dialect,
     counts: Counts,
-    /// Tests of the test binary at hand that were left out: name and reason.
+    /// Tests of the present test binary that were ignored: name and reason.
     ignored: Vec<(String, String)>,
-    /// Tests of the test binary at hand that returned because they do not apply.
+    /// Tests of the present test binary that returned because they do not apply: name and reason.
     returned: Vec<(String, String)>,
-    /// What the program said about all that it leaves out.
+    /// The reason that the program gave for all tests that it ignores.
     default_reason: String,
-    /// Tests that have run for long, and have not ended.
+    /// Tests that have run for long and have not ended.
     slow: Vec<String>,
     /// The last case that passed.
     last: Option<String>,
@@ -89,7 +89,7 @@ impl Reader {
         }
     }
 
-    /// What is known of the tests that run.
+    /// The tests that are known to be running.
     pub(super) fn running(&self) -> Vec<String> {
         let after = self
             .last
@@ -98,18 +98,18 @@ impl Reader {
         self.slow.iter().cloned().chain(after).collect()
     }
 
-    /// Counts a program that did not come to its end.
+    /// Counts a program that did not end by itself.
     pub(super) fn hung(&mut self) {
         self.counts.failed += 1;
         self.slow.clear();
     }
 
-    /// Keeps what tells of a failure, to be read behind everything else.
+    /// Keeps lines about a failure, to be printed at the very end.
     pub(super) fn tells(&mut self, lines: impl IntoIterator<Item = String>) {
         self.counts.failures.extend(lines);
     }
 
-    /// Takes a line.
+    /// Handles a line.
     pub(super) fn line(&mut self, line: &str) {
         match self.dialect {
             Dialect::ExitCode => {}
@@ -142,14 +142,14 @@ impl Reader {
             self.ignored.push((name.to_owned(), reason.to_owned()));
             return;
         }
-        // A test that runs alone has its name printed on the same line first.
+        // If tests run one at a time, the name of the test precedes its output on the same line.
         let said = named.map_or(line, |(_, said)| said);
         if let Some((what, reason)) = skipped(said) {
             self.returned.push((what.to_owned(), reason.to_owned()));
         }
     }
 
-    /// The closing line of a test binary.
+    /// Handles the closing line of a test binary.
     fn result(&mut self, result: &str) {
         let passed = number_before(result, " passed");
         self.counts.failed += number_before(result, " failed");
@@ -161,7 +161,8 @@ impl Reader {
         for _ in 0..left {
             self.counts.skip("a test", &self.default_reason);
         }
-        // libtest counts these as passed; here they are skipped, and nothing counts twice.
+        // libtest counts these tests as passed. Here they count as skipped, and no test counts
+        // twice.
         let mut applied = passed;
         for (what, reason) in self.returned.drain(..).take(passed as usize) {
             self.counts.skip(&what, &reason);
@@ -179,13 +180,13 @@ impl Reader {
         }
     }
 
-    /// What was counted, given whether the program itself succeeded.
+    /// The counts, given whether the program itself succeeded.
     pub(super) fn finish(self, succeeded: bool) -> Counts {
         let mut counts = self.counts;
         if self.dialect == Dialect::ExitCode && succeeded {
             counts.passed += 1;
         }
-        // A crash, a time-out, a compile error: no line tells of them.
+        // A crash, a time-out or a compile error has no line of its own.
         if !succeeded && counts.failed == 0 {
             counts.failed = 1;
         }
@@ -193,7 +194,7 @@ impl Reader {
     }
 }
 
-/// The number that stands before `word`.
+/// The number that precedes `word`.
 fn number_before(text: &str, word: &str) -> u64 {
     let before = text.split_once(word).map_or("", |(before, _)| before);
     let digits = before
@@ -203,7 +204,7 @@ fn number_before(text: &str, word: &str) -> u64 {
     digits.parse().unwrap_or(0)
 }
 
-/// `skipped: WHAT: WHY`.
+/// Parses `skipped: WHAT: WHY`.
 fn skipped(line: &str) -> Option<(&str, &str)> {
     let rest = line.strip_prefix("skipped: ")?;
     Some(rest.split_once(": ").unwrap_or((rest, "no reason given")))

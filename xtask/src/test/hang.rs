@@ -1,13 +1,13 @@
-//! A program that has stopped to say anything: which processes it is, and where they stand.
+//! A program that no longer prints anything: its processes, and where their threads are.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Command, Stdio};
 
-/// Programs that only wait for another: of no interest, and what they wait for is theirs to end.
+/// Programs that only wait for another. They are not shown, and they end by themselves.
 const WAITING: &[&str] = &["cargo", "rustdoc", "rustup"];
 
-/// Programs that make programs: they say nothing for minutes, and end.
+/// Programs that build programs. They may print nothing for minutes, and end by themselves.
 const MAKING: &[&str] = &[
     "rustc",
     "clippy-driver",
@@ -19,7 +19,7 @@ const MAKING: &[&str] = &[
     "ld",
 ];
 
-/// Frames of each thread that are shown.
+/// Frames that are shown of each thread.
 const FRAMES: u32 = 16;
 
 /// How long a debugger may take, in seconds, before `timeout` ends it.
@@ -32,14 +32,14 @@ pub(super) struct Process {
     name: String,
 }
 
-/// The processes that `root` has started, and those that they have started: parents first.
+/// The processes that `root` has started, and their descendants: parents first.
 pub(super) fn below(root: u32) -> Vec<Process> {
     let mut children: BTreeMap<u32, Vec<Process>> = BTreeMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else {
             continue;
         };
-        // A process may end at any time.
+        // If the process has ended meanwhile, there is no `stat` to read.
         let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
         if let Some((name, _, parent)) = parse(&stat) {
             let name = name.to_owned();
@@ -65,8 +65,7 @@ pub(super) fn makes(processes: &[Process]) -> bool {
     names.any(|name| MAKING.contains(&name))
 }
 
-/// Name, state and parent of a process or thread, from its `stat`. The name may have anything in
-/// it.
+/// Name, state and parent of a process or thread, from its `stat`. The name may contain anything.
 fn parse(stat: &str) -> Option<(&str, &str, u32)> {
     let (before, after) = stat.rsplit_once(')')?;
     let (_, name) = before.split_once('(')?;
@@ -74,7 +73,7 @@ fn parse(stat: &str) -> Option<(&str, &str, u32)> {
     Some((name, words.next()?, words.next()?.parse().ok()?))
 }
 
-/// Where every thread of every process stands.
+/// Where every thread of every process is.
 pub(super) fn describe(processes: &[Process]) -> Vec<String> {
     let mut lines = Vec::new();
     for process in processes {
@@ -88,7 +87,7 @@ pub(super) fn describe(processes: &[Process]) -> Vec<String> {
     lines
 }
 
-/// The command line, as far as the system has it.
+/// The command line, or the name if the system does not tell it.
 fn words(process: &Process) -> String {
     let bytes = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes).replace('\0', " ");
@@ -98,7 +97,7 @@ fn words(process: &Process) -> String {
     text.trim().chars().take(300).collect()
 }
 
-/// The threads, by name: those of tests have the first 15 bytes of the test's.
+/// The threads, by name. A test's thread has the first 15 bytes of the test's name.
 fn threads(pid: u32) -> Vec<String> {
     let mut lines = Vec::new();
     let tasks = fs::read_dir(format!("/proc/{pid}/task"));
@@ -115,7 +114,7 @@ fn threads(pid: u32) -> Vec<String> {
     lines
 }
 
-/// What gdb says, where it is installed and may look.
+/// The backtraces from gdb, if it is installed and permitted.
 fn debugger(pid: u32) -> Vec<String> {
     let mut command = Command::new("timeout");
     command
@@ -132,22 +131,22 @@ fn debugger(pid: u32) -> Vec<String> {
         .collect()
 }
 
-/// Ends processes, the youngest first. Those that are gone already are none.
+/// Kills processes, the youngest first. Processes that have already ended are ignored.
 pub(super) fn kill(processes: &[Process]) {
     for process in processes.iter().rev() {
-        // Whoever waits for another ends by itself, and says what it has seen.
+        // Programs that wait for another end by themselves, and report what they have seen.
         if !WAITING.contains(&process.name.as_str()) {
             signal(&process.pid.to_string());
         }
     }
 }
 
-/// Kills a program and what it has started, unless they have left its process group.
+/// Kills a program and its descendants, except those that have left its process group.
 pub(super) fn kill_group(leader: u32) {
     signal(&format!("-{leader}"));
 }
 
-/// That whoever is to be killed is gone already is no reason to complain.
+/// Sends SIGKILL. It is no error if the target has already ended.
 fn signal(whom: &str) {
     let _ = Command::new("kill")
         .args(["-KILL", "--", whom])
@@ -182,7 +181,7 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", "tail -f /dev/null & echo; wait"]);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        // It has started the other when it has written a line.
+        // Once the program has written a line, it has started the other.
         let mut line = [0];
         let mut out = child.stdout.take().unwrap();
         std::io::Read::read_exact(&mut out, &mut line).unwrap();
@@ -202,7 +201,7 @@ mod tests {
             "{lines:?}"
         );
         kill(&found);
-        // Otherwise this waits for ever.
+        // Without the kill this would wait for ever.
         child.wait().unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! The lanes, and what they run with.
+//! The lanes, and the environment in which they run.
 
 use std::fs::File;
 use std::process::{Command, Stdio};
@@ -13,12 +13,13 @@ use crate::{Failure, Repo};
 /// One way of testing the tree.
 pub(super) struct Lane {
     pub(super) name: &'static str,
-    /// One line for people.
+    /// A description in one line.
     pub(super) about: &'static str,
     pub(super) run: fn(&mut Run<'_>) -> Result<(), Failure>,
 }
 
-/// All lanes, in the order in which they run: what fails fast comes first, what looks back last.
+/// All lanes, in the order in which they run: the lanes that fail fast come first, and the lane
+/// that looks for leftovers comes last.
 pub(super) const LANES: &[Lane] = &[
     Lane {
         name: "fmt",
@@ -87,20 +88,19 @@ pub(super) const LANES: &[Lane] = &[
     },
 ];
 
-/// Longest that one program of a lane may take: some four times what the longest needs, a build
-/// from nothing included.
+/// Longest time of one program of a lane: about four times that of the longest, a build from
+/// scratch included.
 const WHOLE: Duration = Duration::from_secs(40 * 60);
 
-/// Longest that it may take without a sign of progress: some four times what the longest test
-/// needs.
+/// Longest time without a sign of progress: about four times that of the longest test.
 const QUIET: Duration = Duration::from_secs(4 * 60);
 
-/// A lane while it runs.
+/// A running lane.
 pub(super) struct Run<'a> {
     pub(super) repo: &'a Repo,
-    /// The full matrix was asked for.
+    /// Whether the full matrix was asked for.
     pub(super) all: bool,
-    /// What was there before the first lane.
+    /// Leftovers from before the first lane.
     pub(super) before: &'a Leftovers,
     log: File,
     verbose: bool,
@@ -127,7 +127,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Runs a program and counts its checks. Returns whether all is well.
+    /// Runs a program and counts its checks. Returns whether all of them are good.
     pub(super) fn step(
         &mut self,
         what: &str,
@@ -158,7 +158,7 @@ impl<'a> Run<'a> {
         Ok(counts.failed == 0)
     }
 
-    /// How long a program may take: more where the full matrix was asked for.
+    /// The time limits of a program, which are longer if the full matrix was asked for.
     fn limits(&self) -> Limits {
         let times = if self.all { 4 } else { 1 };
         Limits {
@@ -167,7 +167,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Counts a check that was made here.
+    /// Counts a check that was made by this program itself.
     pub(super) fn check(&mut self, what: &str, problems: &[String]) {
         for problem in problems {
             println!("    {what}: {problem}");
@@ -179,7 +179,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The lane cannot run on this machine.
+    /// Notes that the lane cannot run on this machine.
     pub(super) fn not_here(&mut self, reason: &str) {
         println!("    skipped: {reason}");
         self.counts.skip("the lane", reason);
@@ -196,19 +196,20 @@ impl<'a> Run<'a> {
         self.not_here
     }
 
-    /// What was counted.
+    /// The counts of the lane.
     pub(super) fn finish(self) -> Counts {
         self.counts
     }
 
-    /// Sets what makes tests do more, if the full matrix was asked for.
+    /// Sets the variables that make tests do more, if the full matrix was asked for.
     pub(super) fn thorough(&self, command: &mut Command) {
         if self.all {
             command.env("PROPTEST_CASES", "4096");
         }
     }
 
-    /// Cargo of the nightly toolchain, building into a folder of its own; `None` without one.
+    /// Cargo of the nightly toolchain, building into a folder of its own; `None` if the toolchain
+    /// is missing.
     pub(super) fn nightly(&self, folder: &str) -> Option<Command> {
         let works = |mut command: Command| {
             let command = command

@@ -1,4 +1,4 @@
-//! What a run may leave behind, and must not.
+//! Things that a run must not leave behind.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 use super::lane::Run;
 use crate::{Failure, Repo};
 
-/// What lies around: shared memory, sockets without a file, processes.
+/// What can be left behind: shared memory, abstract sockets, processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Leftovers {
     memory: BTreeSet<String>,
@@ -15,7 +15,7 @@ pub(super) struct Leftovers {
     processes: BTreeSet<String>,
 }
 
-/// Nothing is there that was not there before the first lane.
+/// The lane: nothing may be there that was not there before the first lane.
 pub(super) fn lane(run: &mut Run<'_>) -> Result<(), Failure> {
     let now = Leftovers::look(run.repo);
     let new = |before: &BTreeSet<String>, now: &BTreeSet<String>| -> Vec<String> {
@@ -28,7 +28,7 @@ pub(super) fn lane(run: &mut Run<'_>) -> Result<(), Failure> {
 }
 
 impl Leftovers {
-    /// What is there now.
+    /// Lists what is there now.
     pub(super) fn look(repo: &Repo) -> Self {
         Self {
             memory: shared_memory(),
@@ -41,7 +41,7 @@ impl Leftovers {
 fn shared_memory() -> BTreeSet<String> {
     let entries = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    // MPICH runs under our launcher too, which has to clean up after it.
+    // MPICH also runs under Portolan's launcher, which must clean up after it.
     names
         .filter(|name| name.contains("portolan") || name.contains("mpich") || orphaned(name))
         .collect()
@@ -63,7 +63,7 @@ fn sockets() -> BTreeSet<String> {
     ours.map(|(_, name)| format!("@{name}")).collect()
 }
 
-/// Processes that run a program from the build folder, but for this one.
+/// Processes that run a program from the build folder, except this one.
 fn processes(repo: &Repo) -> BTreeSet<String> {
     let Ok(target) = repo.target().canonicalize() else {
         return BTreeSet::new();
@@ -75,7 +75,7 @@ fn processes(repo: &Repo) -> BTreeSet<String> {
         if pid == me || !pid.bytes().all(|byte| byte.is_ascii_digit()) {
             continue;
         }
-        // A process that has ended meanwhile, or is somebody else's, has no link to read.
+        // If the process has ended meanwhile or is another user's, the link cannot be read.
         if let Ok(program) = fs::read_link(entry.path().join("exe"))
             && program.starts_with(&target)
             && !program.ends_with("xtask")
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_file_of_libfabrics_is_a_leftover_when_its_process_has_gone() {
-        // Above every pid that Linux gives.
+        // Above every pid that Linux assigns.
         assert!(orphaned("2147483071:0:3"));
         assert!(!orphaned(&format!("{}:0:3", std::process::id())));
         for other in ["2147483071:0", "2147483071:0:3:1", "sem.2147483071:0:3", ""] {

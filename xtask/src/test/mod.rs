@@ -1,11 +1,12 @@
-//! `cargo xtask test`: lanes, one after the other, and what they ran.
+//! `cargo xtask test`: runs lanes, one after the other, and counts their checks.
 //!
 //! A *lane* is one way of testing the tree: the unit tests, the address sanitizer, the conformance
-//! suite over processes. Each counts what passed, failed and was skipped, with the reason. A lane
-//! that ran nothing is a failure; one whose tools are missing is skipped, and says so.
+//! suite over processes. Each lane counts the checks that passed, failed and were skipped, with the
+//! reason. A lane that ran nothing is a failure. A lane whose tools are missing is skipped, and
+//! reports that.
 //!
-//! Lanes whose compiler flags differ build into folders of their own below `target/lanes`, so that
-//! none throws away what another has built.
+//! Lanes with different compiler flags build into folders of their own below `target/lanes`, so
+//! that no lane discards what another has built.
 
 mod counts;
 mod hang;
@@ -56,7 +57,7 @@ fn lane_names() -> clap::builder::PossibleValuesParser {
         .into()
 }
 
-/// Runs the lanes that were asked for; fails if one of them does.
+/// Runs the requested lanes; fails if one of them fails.
 pub(crate) fn main(repo: &Repo, args: &Args) -> Result<ExitCode, Failure> {
     if args.list {
         LANES
@@ -65,8 +66,8 @@ pub(crate) fn main(repo: &Repo, args: &Args) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let wanted = |lane: &&Lane| args.lanes.is_empty() || args.lanes.iter().any(|n| n == lane.name);
-    // What others have lying around at the start is not ours to complain about, but a lane that is
-    // run alone looks at everything.
+    // Leftovers of other programs from before the run are ignored. A lane that is run alone looks
+    // at everything.
     let before = if args.lanes.is_empty() {
         Leftovers::look(repo)
     } else {

@@ -9,43 +9,44 @@ use super::stock::EVERYTHING;
 use crate::Failure;
 use crate::wheel::newer_libfabric;
 
-/// Job sizes, as everywhere in this project: odd ones find what even ones hide. The unit tests run
-/// the suite at more of them (over libfabric at 2 and 3), with threads as ranks.
+/// Job sizes, as everywhere in this project: odd sizes find errors that even sizes hide. The unit
+/// tests run the suite at more sizes (over libfabric at 2 and 3), with threads as ranks.
 const SIZES: &[u32] = &[1, 2, 3, 7, 8];
 
-/// Those of the emulator, in which one process runs at a time.
+/// Job sizes for the emulator, in which one process runs at a time.
 const EMULATED: &[u32] = &[1, 2, 3, 8];
 
-/// Job sizes of providers of libfabric, and of all variants in the full matrix.
+/// Job sizes for providers of libfabric, and for all variants in the full matrix.
 const PROVIDERS: &[u32] = &[1, 2, 3, 4, 5, 6, 7, 8];
 
-/// Job sizes of other variants.
+/// Job sizes for other variants.
 const FEW: &[u32] = &[2, 3];
 
-/// Job sizes under a foreign launcher, where the start is what is tested.
+/// Job sizes under a foreign launcher, where only the start is tested.
 const FOREIGN: &[u32] = &[3];
 
-/// The backend that copies a message of 4 GiB in small pieces from one process to another: a minute
-/// and a half, so only in the full matrix. There, too, the cases that repeat things many times do
-/// so over processes, as they always do over threads: each step is a request to the process that
-/// has the machine.
+/// The emulator backend. It copies a message of 4 GiB in small pieces from one process to another,
+/// which takes a minute and a half, so that runs only in the full matrix. Cases that repeat
+/// something many times repeat it less often here, too, unless the full matrix is asked for: each
+/// step is a request to the process that has the machine. (With threads as ranks they always repeat
+/// it.)
 const EMULATOR: &str = "portolan-t3e-sim";
 
 /// The backend over libfabric. A message of 4 GiB over the loopback interface takes ten seconds
 /// each time.
 const NETWORK: &str = "portolan-ofi";
 
-/// Makes hosts on this machine and runs jobs across them.
+/// A script that creates hosts on this machine and runs jobs across them.
 const HOSTS: &str = "launch/tests/failure/hosts";
 
-/// Job sizes in the full matrix: also more ranks than any machine has cores.
+/// Job sizes in the full matrix, which include more ranks than any machine has cores.
 const ALL_SIZES: &[u32] = &[1, 2, 3, 4, 5, 6, 7, 8, 12, 16];
 
-/// The example by which a backend runs the suite as processes. What is built has the package's name
-/// and `-rank` for its name.
+/// The example with which a backend runs the suite as processes. The executable is named after the
+/// package, with `-rank`.
 const PROGRAM: &str = "conformance_rank";
 
-/// The suite over every backend, under our own launcher.
+/// Runs the suite over every backend, under Portolan's launcher.
 pub(super) fn conformance(run: &mut Run<'_>) -> Result<(), Failure> {
     let packages = backends(run);
     if !build(run, &packages)? {
@@ -84,10 +85,10 @@ pub(super) fn conformance(run: &mut Run<'_>) -> Result<(), Failure> {
     }
 }
 
-/// Tests over a second version of libfabric, which loads before the system's: of the library
-/// itself, of its endpoints, with room and without, of what the dead leave under way, and the suite
-/// with threads as ranks over shared memory, as endpoints of one process are not what those of two
-/// processes are to it.
+/// Tests over a second version of libfabric, which is loaded instead of the system's: tests of the
+/// library itself, of its endpoints, of full queues, of operations that never end and of dead
+/// peers. And the suite with threads as ranks over shared memory, because to libfabric endpoints of
+/// one process differ from those of two processes.
 fn over_newer(run: &mut Run<'_>, library: &Path) -> Result<(), Failure> {
     let Some(folder) = library.parent() else {
         return Ok(());
@@ -102,7 +103,8 @@ fn over_newer(run: &mut Run<'_>, library: &Path) -> Result<(), Failure> {
     ];
     for (part, words) in parts {
         let mut command = run.repo.cargo(&["test"]);
-        // All packages, or everything is built again: the filter leaves tests of one.
+        // With all packages, because otherwise everything would be built again; the filter leaves
+        // only tests of one package.
         command.args(EVERYTHING).args(words).arg("--show-output");
         command.env("LD_LIBRARY_PATH", folder);
         if !run.all {
@@ -114,16 +116,16 @@ fn over_newer(run: &mut Run<'_>, library: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One way in which a backend can be set up.
+/// One configuration of a backend.
 #[derive(Default)]
 struct Variant {
-    /// What is said of it behind the backend's name.
+    /// The text after the backend's name.
     name: &'static str,
     settings: Vec<(&'static str, PathBuf)>,
     sizes: Sizes,
 }
 
-/// At which sizes the suite is run over a variant.
+/// The job sizes for a variant.
 #[derive(Clone, Copy, Default)]
 enum Sizes {
     #[default]
@@ -146,8 +148,8 @@ impl Sizes {
     }
 }
 
-/// The ways in which the suite is run over a backend: the libfabric backend with each provider that
-/// every machine has, and with a second version of the library where there is one.
+/// The configurations in which the suite is run over a backend. The libfabric backend runs with
+/// each provider that every machine has, and with a second version of the library if there is one.
 fn variants(package: &str) -> Vec<Variant> {
     if package != NETWORK {
         let sizes = match package {
@@ -177,7 +179,7 @@ fn variants(package: &str) -> Vec<Variant> {
             ],
             sizes: Sizes::Few,
         },
-        // It makes its own order out of datagrams, and sends again what gets lost.
+        // The provider orders datagrams by itself, and resends lost ones.
         Variant {
             name: " on udp",
             settings: vec![
@@ -240,8 +242,8 @@ fn variants(package: &str) -> Vec<Variant> {
     variants
 }
 
-/// Our ranks under MPICH's launcher, and MPICH's ranks under ours: neither side is tested against
-/// itself alone.
+/// Runs Portolan's ranks under MPICH's launcher, and MPICH's ranks under Portolan's, so that
+/// neither side is tested only against itself.
 pub(super) fn interop(run: &mut Run<'_>) -> Result<(), Failure> {
     let Some(hydra) = ["mpiexec.hydra", "mpiexec.mpich"]
         .into_iter()
@@ -279,8 +281,8 @@ pub(super) fn interop(run: &mut Run<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The suite on three hosts, which are network namespaces. That one of them may be lost, the
-/// launcher's tests show.
+/// Runs the suite on three hosts, which are network namespaces. (The loss of a host is covered by
+/// the launcher's tests.)
 fn across(run: &mut Run<'_>) -> Result<(), Failure> {
     let mut command = run.repo.command(run.repo.path(HOSTS));
     let name = format!("{}-suite", std::process::id());
@@ -306,8 +308,8 @@ fn backends(run: &Run<'_>) -> Vec<String> {
     members.map(|member| member.package.clone()).collect()
 }
 
-/// Builds the launcher and the backends' programs: as part of everything that the unit tests have
-/// built, because features of dependencies follow from what is built together.
+/// Builds the launcher and the backends' programs together with everything that the unit tests have
+/// built, because the features of dependencies follow from what is built together.
 fn build(run: &mut Run<'_>, packages: &[String]) -> Result<bool, Failure> {
     let mut command = run.repo.cargo(&["build"]);
     command.args(EVERYTHING).args(["--bin", "portolan"]);
@@ -317,7 +319,7 @@ fn build(run: &mut Run<'_>, packages: &[String]) -> Result<bool, Failure> {
     run.prepare("building the launcher and the programs", command)
 }
 
-/// Where a backend's program is.
+/// The path of a backend's program.
 fn program(run: &Run<'_>, package: &str) -> PathBuf {
     let folder = run.repo.target().join("debug").join("examples");
     folder.join(name(package))
@@ -327,7 +329,7 @@ fn name(package: &str) -> String {
     format!("{package}-rank")
 }
 
-/// Whether a program is there and starts.
+/// Whether a program exists and starts.
 fn starts(name: &str) -> bool {
     let mut command = Command::new(name);
     command

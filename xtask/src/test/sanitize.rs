@@ -1,4 +1,4 @@
-//! The lanes that look closer: the model checker and the sanitizers.
+//! The lanes with the model checker and the sanitizers.
 
 use std::fs;
 
@@ -6,8 +6,8 @@ use super::counts::Dialect;
 use super::lane::Run;
 use crate::Failure;
 
-/// The target must be named, so that build scripts and procedural macros, which run in the
-/// compiler, are built without the flags.
+/// The target must be named explicitly, so that build scripts and procedural macros, which run in
+/// the compiler, are built without the flags.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Crates with `unsafe` code, and the suite that drives them.
@@ -20,13 +20,13 @@ const UNSAFE: &[&str] = &[
     "portolan",
 ];
 
-/// The tests of core and `portolan-shm` that are made for the thread sanitizer: programs without
-/// libtest, and with as little of the standard library as possible, because that is not
+/// The tests of core and `portolan-shm` for the thread sanitizer. They are programs without
+/// libtest, and use as little of the standard library as possible, because that is not
 /// instrumented.
 const TSAN_TEST: &str = "tsan_harness";
 
-/// Parts of the names of tests that show nothing more there, left out unless the full matrix is
-/// asked for: the suite at more ranks, and once more in one job.
+/// Parts of the names of tests that show nothing more under a sanitizer: the suite at more ranks,
+/// and repeated in one job. They are left out unless the full matrix is asked for.
 const AGAIN: &[&str] = &[
     "::ranks_1",
     "::ranks_4",
@@ -35,15 +35,16 @@ const AGAIN: &[&str] = &[
     "::one_job",
 ];
 
-/// Where the nightly toolchain builds: both sanitizers share what runs in the compiler.
+/// The build folder of the nightly toolchain. Both sanitizers share in it what runs in the
+/// compiler.
 const FOLDER: &str = "nightly";
 
-/// Name of the tests that run the compiler: what it says differs between toolchains.
+/// Name of the tests that run the compiler. Its messages differ between toolchains.
 const COMPILES: &str = "misuse_does_not_compile";
 
 const NO_NIGHTLY: &str = "there is no nightly toolchain (rustup toolchain install nightly)";
 
-/// The lock-free structures under loom, in the crates that have models of them.
+/// Runs the lock-free structures under loom, in the crates that have models of them.
 pub(super) fn loom(run: &mut Run<'_>) -> Result<(), Failure> {
     let has_models = |folder: &str| {
         fs::read_to_string(run.repo.path(&format!("{folder}/Cargo.toml")))
@@ -69,7 +70,7 @@ pub(super) fn loom(run: &mut Run<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The tests of every crate with `unsafe` code under the address sanitizer.
+/// Runs the tests of every crate with `unsafe` code under the address sanitizer.
 pub(super) fn asan(run: &mut Run<'_>) -> Result<(), Failure> {
     let Some(mut command) = run.nightly(FOLDER) else {
         run.not_here(NO_NIGHTLY);
@@ -106,7 +107,7 @@ pub(super) fn asan(run: &mut Run<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The harness of the lock-free structures under the thread sanitizer.
+/// Runs the harness of the lock-free structures under the thread sanitizer.
 pub(super) fn tsan(run: &mut Run<'_>) -> Result<(), Failure> {
     let Some(mut command) = run.nightly(FOLDER) else {
         run.not_here(NO_NIGHTLY);
@@ -121,7 +122,7 @@ pub(super) fn tsan(run: &mut Run<'_>) -> Result<(), Failure> {
         "--test",
         TSAN_TEST,
     ]);
-    // The compiler refuses to mix what is instrumented with what is not, unless it is told to.
+    // Without this flag the compiler refuses to mix instrumented code with other code.
     let flags = "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer";
     command
         .env("RUSTFLAGS", flags)

@@ -1,4 +1,4 @@
-//! One program of a lane: started, watched, its lines counted and kept.
+//! One program of a lane: starts and watches it, counts its checks, and keeps its output.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
@@ -13,31 +13,31 @@ use super::hang;
 use super::times::Times;
 use crate::Failure;
 
-/// Lines of output that are shown of a program that failed.
+/// How many lines of output are shown of a program that failed.
 const TAIL: usize = 60;
 
-/// Lines that are shown of where a program stands that hangs. The log has them all.
+/// How many lines are shown about where a hanging program is. The log has all of them.
 const PLACES: usize = 200;
 
-/// How many of them are shown once more at the end, and how many of what a program said that
-/// crashed.
+/// How many of these lines are repeated at the end, and how many lines of the output of a program
+/// that crashed.
 const BRIEF: usize = 40;
 
-/// Lines of what a test said that failed, its name included.
+/// How many lines are shown of the output of a failed test, its name included.
 const WHY: usize = 8;
 
-/// Lines about failures of one program that are shown at the end.
+/// How many lines about failures of one program are shown at the end.
 const FAILURES: usize = 120;
 
-/// How long something may hold a program's output open after the program has ended.
+/// How long another process may hold a program's output open after the program has ended.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// How often what a program waits for is ended before the program is.
+/// How often the processes below a program are killed before the program itself is.
 const STRIKES: u32 = 3;
 
 /// A program to run.
 pub(super) struct Step<'a> {
-    /// What it is, for people.
+    /// Its name for people.
     pub(super) what: &'a str,
     pub(super) command: Command,
     pub(super) dialect: Dialect,
@@ -47,15 +47,17 @@ pub(super) struct Step<'a> {
 /// How long a program may take.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// After this time it is killed, with everything that it started.
+    /// After this time the program is killed, with everything that it has started.
     pub(super) whole: Duration,
-    /// After this time without a sign of progress, what it has started is killed: cargo goes on
-    /// with the next test program then. A compiler at work is such a sign.
+    /// After this time without a sign of progress, the processes below the program are killed;
+    /// cargo then continues with the next test program. A running compiler counts as a sign of
+    /// progress.
     pub(super) quiet: Duration,
 }
 
 impl Step<'_> {
-    /// Runs it. Its output goes to `log`, whole; a tail of it to the terminal if it fails.
+    /// Runs the program. All output goes to `log`, and its tail to the terminal if the program
+    /// fails.
     pub(super) fn run(self, log: &mut File, verbose: bool) -> Result<Counts, Failure> {
         let what = self.what;
         let mut output = Output::new(self.dialect, log, verbose);
@@ -64,7 +66,7 @@ impl Step<'_> {
         output.finish(what, &verdict)
     }
 
-    /// Starts the program, and what reads its lines.
+    /// Starts the program, and a thread that reads its output.
     fn start(mut self, output: &mut Output<'_>) -> Result<(Watch, Receiver<String>), Failure> {
         writeln!(output.log, "==== {}: {:?}", self.what, self.command)?;
         let (reader, writer) = io::pipe()?;
@@ -72,25 +74,26 @@ impl Step<'_> {
             .stdin(Stdio::null())
             .stdout(writer.try_clone()?)
             .stderr(writer);
-        // A group of its own, so that a time-out ends what it has started too.
+        // The program has a process group of its own, so that a time-out also ends its descendants.
         let child = self.command.process_group(0).spawn();
         let child = child.map_err(|error| format!("cannot start {:?}: {error}", self.command))?;
-        // The command, which goes here, holds the other end of the pipe.
+        // `self.command`, which is dropped here, holds the write end of the pipe.
         Ok((Watch::new(child, self.limits), lines(reader)))
     }
 }
 
-/// Where lines go.
+/// The destination of the output.
 struct Output<'a> {
     reader: Reader,
     times: Times,
     log: &'a mut File,
     tail: Vec<String>,
-    /// Lines that tell of failures.
+    /// Lines about failures.
     failures: Vec<String>,
-    /// Whether what tests that failed have said comes now: what others have is shown as well.
+    /// Whether the present output is that of failed tests. The output of passed tests is shown as
+    /// well, in another section.
     of_failures: bool,
-    /// So many of the next lines do, too.
+    /// How many of the next lines are about a failure, too.
     telling: usize,
     verbose: bool,
 }
@@ -109,7 +112,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Says how the program ended, and what it ran.
+    /// Prints how the program ended, and returns its counts.
     fn finish(mut self, what: &str, verdict: &Result<(), String>) -> Result<Counts, Failure> {
         if let Err(why) = verdict {
             if !self.verbose {
@@ -119,7 +122,7 @@ impl<'a> Output<'a> {
             if self.failures.is_empty() {
                 self.recall();
             }
-            // The first ones, and the last, where a crash or a hang may be.
+            // Keeps the first lines, and the last ones, where a crash or a hang may be.
             if let Some(more) = self.failures.len().checked_sub(FAILURES) {
                 self.failures.drain(FAILURES / 2..FAILURES / 2 + more);
             }
@@ -130,7 +133,7 @@ impl<'a> Output<'a> {
         Ok(self.reader.finish(verdict.is_ok()))
     }
 
-    /// What was said last is about a failure.
+    /// Adds the last lines of the output to those about failures.
     fn recall(&mut self) {
         let skipped = self.tail.len().saturating_sub(BRIEF);
         self.failures
@@ -150,7 +153,7 @@ impl<'a> Output<'a> {
             self.telling = WHY;
         }
         if dies(&line) {
-            // No line of its own says which test it was.
+            // The crash has no line that names the test.
             self.recall();
             let program = self.times.program();
             self.failures.push(format!("in {program}:{line}"));
@@ -172,7 +175,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Says who hangs, and where.
+    /// Prints which processes hang, and where.
     fn hangs(&mut self, why: &str, processes: &[hang::Process]) -> Result<(), Failure> {
         let mut lines = vec![format!("{why} in {}", self.times.program())];
         let running = self.reader.running();
@@ -181,7 +184,7 @@ impl<'a> Output<'a> {
         for line in &lines {
             writeln!(self.log, "hangs: {line}")?;
         }
-        // Ranks say what they wait for.
+        // The last output may have the ranks' reports of what they wait for.
         self.recall();
         self.failures.extend(lines.iter().take(BRIEF).cloned());
         let left_out = lines.len().saturating_sub(PLACES);
@@ -195,7 +198,7 @@ impl<'a> Output<'a> {
     }
 }
 
-/// What of a line shows a person that work goes on, or that it does not.
+/// The part of a line that shows the user that work continues, or that it does not.
 fn news(line: &str) -> Option<&str> {
     let words = line.trim_start();
     let begins = |word: &str| words.starts_with(word);
@@ -203,17 +206,17 @@ fn news(line: &str) -> Option<&str> {
     show.then_some(words)
 }
 
-/// Whether libtest says here that a test has failed.
+/// Whether libtest says in this line that a test has failed.
 fn names_failed(line: &str) -> bool {
     line.starts_with("test ") && line.ends_with(" ... FAILED")
 }
 
-/// Whether what a test that failed has said begins behind this line.
+/// Whether the output of a failed test begins after this line.
 fn says_why(line: &str) -> bool {
     line.starts_with("---- ") && line.ends_with(" ----")
 }
 
-/// Whether cargo says here that a test program did not come to its end. One whose tests failed ends
+/// Whether cargo says in this line that a test program died. A program whose tests failed exits
 /// with 101.
 fn dies(line: &str) -> bool {
     let says = line
@@ -222,18 +225,17 @@ fn dies(line: &str) -> bool {
     says && !line.ends_with("(exit status: 101)")
 }
 
-/// What libtest says of a test that has run for a minute.
+/// Whether libtest says in this line that a test has run for a minute.
 fn is_slow(line: &str) -> bool {
     line.starts_with("test ") && line.contains(" has been running for over ")
 }
 
-/// Whether a line shows that something has been done: ranks that wait say so, again and again, and
-/// that is none.
+/// Whether a line is a sign of progress. The repeated reports of waiting ranks are not.
 fn is_progress(line: &str) -> bool {
     !is_slow(line) && !line.starts_with("portolan: ")
 }
 
-/// The lines that come out of a pipe.
+/// The lines that arrive from a pipe.
 fn lines(reader: io::PipeReader) -> Receiver<String> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
@@ -256,7 +258,7 @@ fn lines(reader: io::PipeReader) -> Receiver<String> {
     receiver
 }
 
-/// A program that is followed to its end.
+/// A program that is watched to its end.
 struct Watch {
     child: Child,
     limits: Limits,
@@ -280,7 +282,7 @@ impl Watch {
         }
     }
 
-    /// Follows the program. The inner error says how it went wrong.
+    /// Watches the program to its end. The inner error describes how it failed.
     fn follow(
         &mut self,
         lines: &Receiver<String>,
@@ -313,7 +315,7 @@ impl Watch {
         })
     }
 
-    /// Ends what takes too long. Says why if that was all of it.
+    /// Kills what takes too long. Returns the reason if the whole program was killed.
     fn overdue(&mut self, output: &mut Output<'_>) -> Result<Option<String>, Failure> {
         if let Some(ended) = self.ended {
             let left = ended.elapsed() > GRACE;
@@ -365,7 +367,7 @@ mod tests {
         }
     }
 
-    /// What `run` makes of a log, and what is in it then.
+    /// The result of `run` with a log, and the log's content afterwards.
     fn logged<R>(run: impl FnOnce(&mut File) -> R) -> (R, String) {
         let name = format!("xtask-step-{:?}", thread::current().id());
         let path = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
@@ -410,7 +412,8 @@ mod tests {
         assert_eq!(counts.failed, 1);
     }
 
-    /// The tail is one test program, the shell is cargo: it goes on. The test that hangs is named.
+    /// In the test, `tail` stands for a test program and the shell for cargo, which continues. The
+    /// test that hangs is named.
     #[test]
     fn a_hang_is_named_and_what_comes_after_it_runs() {
         let script = "echo '     Running tests/a.rs (target/debug/deps/a-0123)'

@@ -7,9 +7,9 @@ use super::lane::Run;
 use crate::wheel::newer_libfabric;
 use crate::{Failure, instructions, layout};
 
-/// What the unit tests and the programs for ranks are built from. The same choice of packages for
-/// both: features of dependencies follow from it, and with other features everything is built
-/// again.
+/// The packages from which the unit tests and the programs for ranks are built. It must be the same
+/// choice for both: the features of dependencies follow from it, and with other features everything
+/// would be built again.
 pub(super) const EVERYTHING: &[&str] =
     &["--workspace", "--exclude", "portolan-examples", "--locked"];
 
@@ -61,7 +61,7 @@ pub(super) fn examples(run: &mut Run<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How many instructions a small message costs.
+/// Compares the number of instructions that a small message costs.
 pub(super) fn instructions(run: &mut Run<'_>) -> Result<(), Failure> {
     if let Some(why) = instructions::missing() {
         run.not_here(why);
@@ -88,11 +88,12 @@ pub(super) fn docs(run: &mut Run<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Tests as cargo runs them.
+/// Tests run by cargo.
 fn test(run: &Run<'_>, words: &[&str]) -> Command {
     let mut command = run.repo.cargo(&["test"]);
     command.args(words);
-    // Tests that pass keep to themselves why they had nothing to do, unless they are asked.
+    // Without this option libtest hides the output of passed tests, and with it the reasons why
+    // tests did not apply.
     command.args(["--no-fail-fast", "--", "--show-output"]);
     if run.all {
         command.arg("--include-ignored");

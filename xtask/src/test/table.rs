@@ -1,22 +1,22 @@
-//! The table at the end of a run. Whoever sees only the last lines of the output is to know what
-//! failed.
+//! The table at the end of a run. It tells what failed to a reader who sees only the last lines of
+//! the output.
 
 use std::fmt::Write;
 use std::time::Duration;
 
 use super::counts::Counts;
 
-/// A lane that has run.
+/// A lane that has ended.
 pub(super) struct Row {
     pub(super) lane: &'static str,
     pub(super) counts: Counts,
-    /// The lane as a whole does not apply on this machine.
+    /// Whether the lane as a whole does not apply to this machine.
     pub(super) not_here: bool,
     pub(super) time: Duration,
 }
 
 impl Row {
-    /// Whether the lane is a failure: something failed, or it ran nothing.
+    /// Whether the lane failed: a check failed, or none ran.
     pub(super) fn failed(&self) -> bool {
         self.counts.failed > 0 || self.ran_nothing()
     }

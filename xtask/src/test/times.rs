@@ -1,16 +1,16 @@
-//! How long each test program of a step takes.
+//! The time that each test program of a step takes.
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-/// How many are written down.
+/// How many programs are listed.
 const SLOWEST: usize = 20;
 
-/// When each program began, from what cargo says.
+/// The time at which each program began, according to cargo's output.
 #[derive(Debug)]
 pub(super) struct Times {
-    /// The program at hand: the step itself at first, which is cargo at its building.
+    /// The present program. At first it is the step itself, while cargo builds.
     name: String,
     since: Instant,
     over: Vec<(Duration, String)>,
@@ -25,7 +25,7 @@ impl Times {
         }
     }
 
-    /// Takes a line.
+    /// Handles a line.
     pub(super) fn line(&mut self, line: &str) {
         if let Some(name) = program(line) {
             self.next(name);
@@ -43,7 +43,7 @@ impl Times {
         self.since = Instant::now();
     }
 
-    /// Writes the slowest down.
+    /// Writes the slowest programs to the log.
     pub(super) fn write(mut self, log: &mut File) -> io::Result<()> {
         self.next(String::new());
         self.over.sort_by_key(|(time, _)| std::cmp::Reverse(*time));
@@ -54,8 +54,8 @@ impl Times {
     }
 }
 
-/// The program that cargo starts according to `line`: the file's name tells test programs apart,
-/// which the source's does not.
+/// The program that cargo starts according to `line`. The name of the executable distinguishes test
+/// programs, the name of the source does not.
 fn program(line: &str) -> Option<String> {
     let words = line.trim_start();
     if let Some(package) = words.strip_prefix("Doc-tests ") {
