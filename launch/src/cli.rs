@@ -84,7 +84,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "WHAT", value_parser = OnFailure::parse)]
     pub(crate) on_failure: Option<OnFailure>,
 
-    /// The program, and what it is given
+    /// The program and its arguments
     #[arg(
         trailing_var_arg = true,
         allow_hyphen_values = true,

@@ -52,8 +52,8 @@ pub(crate) struct BenchArgs {
           value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) window: u32,
 
-    /// Buffers from which the messages of a window come by turns, and as many into which they go:
-    /// one, as in the OSU suite, up to one for each message (bandwidth, bibandwidth, rate)
+    /// Buffers that the messages of a window use in turn, on either side: from one, as in the OSU
+    /// suite, to one for each message (bandwidth, bibandwidth, rate)
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) buffers: u32,
@@ -90,7 +90,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "HOW", conflicts_with = "pin")]
     pub(crate) map: Option<Map>,
 
-    /// Other work beside: so many processes that only spin, each on a core, in turn
+    /// Other work beside the samples: N processes that only spin, each on a core, in turn
     #[arg(long, value_name = "N", default_value_t = 0,
           value_parser = clap::value_parser!(u32).range(0..=1024))]
     pub(crate) busy: u32,

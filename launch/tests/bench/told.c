@@ -1,9 +1,10 @@
-/* Says on which processors each rank is, in MPI_Init and behind it, and in which order drain-random sends. */
+/* Prints on which processors each rank runs, in MPI_Init and after it, and in which order
+ * drain-random sends. */
 #include "drain.h"
 
 static cpu_set_t early;
 
-/* In front of MPI's own. */
+/* Overrides MPI's own function. */
 int MPI_Init_thread(int *argc, char ***argv, int wanted, int *level)
 {
     sched_getaffinity(0, sizeof early, &early);
@@ -32,7 +33,7 @@ static double tell(struct peer *peer, long planned, long warm_up, long *rounds)
         MPI_Send(text, sizeof text, MPI_CHAR, 0, ANSWER, MPI_COMM_WORLD);
         return 1;
     }
-    /* One rank says it all: launchers mix what several say. */
+    /* One rank prints everything, because launchers mix the output of several ranks. */
     struct drain *drain = peer->state;
     printf("order");
     for (int at = 0; at < (int)peer->plan; at++)

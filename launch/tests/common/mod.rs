@@ -35,9 +35,9 @@ pub(crate) fn of_ours(mut command: Command) -> Command {
             command.env_remove(&*name);
         }
     }
-    // Whoever started the tests may ignore signals (`nohup` does, and shells in the background),
-    // and the command would rightly go on ignoring them. SAFETY: between fork and exec the closure
-    // only makes system calls.
+    // The tests' parent may have made them ignore signals, as `nohup` and background shells do. The
+    // command would rightly continue to ignore these signals, so they are reset.
+    // SAFETY: between fork and exec the closure only makes system calls.
     unsafe {
         command.pre_exec(|| {
             for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {

@@ -50,8 +50,8 @@ pub(crate) struct Args {
     /// Measure with this build of the command `portolan`, instead of building it
     #[arg(long)]
     program: Option<PathBuf>,
-    /// Write what was measured into a page, in place of what it says of these groups; another page
-    /// than that of the machine whose figures are the project's: --write=docs/figures-zen4.md
+    /// Write the figures into a page, in place of its earlier figures of these groups; unset PAGE
+    /// means docs/figures.md, for other machines name another: --write=docs/figures-zen4.md
     #[arg(long, value_name = "PAGE", num_args = 0..=1, require_equals = true, default_missing_value = PAGE)]
     write: Option<String>,
 }
