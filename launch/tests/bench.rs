@@ -14,7 +14,7 @@ use common::{Outcome, outcome, portolan};
 use serde_json::Value;
 
 /// Runs the smallest possible measurement, with the cache of the peers' programs among the tests'
-/// files. Each sample may be taken a second time, because the tests that run beside it count as
+/// files. Each sample may be taken a second time, because the tests that run alongside it count as
 /// other work.
 fn bench(arguments: &[&str]) -> Outcome {
     let least = ["--repeat", "1", "--iterations", "3"];

@@ -69,11 +69,11 @@ const ALONE: [Shape; 9] = [
     shape(32 << 10, 8, 1),
 ];
 /// Bytes that a stream of one shape moves in each direction. (Every run of the bench suite measures
-/// these limits, and its tests do so without optimisation and beside other work. All streams
+/// these limits, and its tests do so without optimisation and alongside other work. All streams
 /// together move no more than a few hundred megabytes.)
 const TOTAL: usize = 8 << 20;
 /// The largest number of pieces in a message. More pieces are never the fastest, and take long
-/// beside other work.
+/// alongside other work.
 const PIECES: usize = 512;
 /// A batch is as many round trips as move BATCH bytes in each direction, but at most ROUNDS. The
 /// shortest of BATCHES batches counts, because every disturbance makes a batch longer.

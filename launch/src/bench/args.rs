@@ -90,7 +90,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "HOW", conflicts_with = "pin")]
     pub(crate) map: Option<Map>,
 
-    /// Other work beside the samples: N processes that only spin, each on a core, in turn
+    /// Other work alongside the samples: N processes that only spin, each on a core, in turn
     #[arg(long, value_name = "N", default_value_t = 0,
           value_parser = clap::value_parser!(u32).range(0..=1024))]
     pub(crate) busy: u32,

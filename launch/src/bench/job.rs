@@ -45,7 +45,7 @@ pub(super) struct Job {
     pub(super) pin: Bind,
     /// Whether there are more ranks than cores.
     pub(super) crowded: bool,
-    /// Processes that spin beside the sample.
+    /// Processes that spin alongside the sample.
     pub(super) busy: u32,
 }
 

@@ -61,7 +61,7 @@ pub(super) struct Probe {
     cores: Vec<Vec<usize>>,
     load: Option<f64>,
     seen: Vec<Limits>,
-    /// Other work beside the samples. It is stopped while the machine is measured.
+    /// Other work alongside the samples. It is stopped while the machine is measured.
     beside: Spinners,
 }
 
@@ -95,7 +95,7 @@ impl Probe {
         }
     }
 
-    /// This probe, with other work beside the samples until [`finish`](Self::finish).
+    /// This probe, with other work alongside the samples until [`finish`](Self::finish).
     pub(super) fn beside(self, beside: Spinners) -> Self {
         Self { beside, ..self }
     }

@@ -29,7 +29,7 @@ pub(super) struct Run {
     pub(super) pin: Option<String>,
     /// How partners were placed, if that was asked for.
     pub(super) map: Option<String>,
-    /// Processes that spun beside the samples.
+    /// Processes that spun alongside the samples.
     pub(super) busy: u32,
     /// Portolan's settings in the environment.
     #[serde(default)]

@@ -73,7 +73,7 @@ pub(super) fn start(args: &RunArgs) -> Result<Job, Failure> {
                 ranks.push(rank);
             }
             Err(failure) => {
-                // The guard takes the ranks that have been started with it.
+                // This also ends the ranks that have been started before this one.
                 guard.finish();
                 return Err(failure);
             }

@@ -34,7 +34,7 @@ pub(super) struct Command {
     pub(super) words: &'static str,
     /// Environment variables.
     pub(super) settings: &'static [(&'static str, &'static str)],
-    /// The libfabric under Portolan and under the loops that are measured beside it.
+    /// The libfabric under Portolan and under the loops that are measured alongside it.
     pub(super) library: Library,
 }
 

@@ -22,7 +22,7 @@ pub(super) enum Judgement {
     Met,
     Missed,
     /// There is nothing to compare with, or the other figure was measured in another phase of the
-    /// machine or beside other work, or there are too few samples.
+    /// machine or alongside other work, or there are too few samples.
     Undecided,
 }
 
