@@ -30,7 +30,7 @@ struct Shape {
     room: u64,
     /// Pieces that a core copies in one direction before it serves the other.
     turn: u64,
-    /// Whether the reader takes exclusive ownership of the lines that it copies ([`lines`]).
+    /// Whether the reader takes the lines that it has copied out ([`lines`]).
     takes: bool,
 }
 
@@ -103,8 +103,8 @@ enum Ways {
 
 /// Moves messages of `bytes` bytes from one processor to another by two copies, and back.
 ///
-/// # Errors If a thread cannot be put on one of the processors, or there is no memory for the
-/// messages.
+/// # Errors
+/// If a thread cannot be put on one of the processors, or there is no memory for the messages.
 pub fn relayed(one: usize, other: usize, bytes: usize) -> Result<Relayed, Box<dyn Error>> {
     let mut memory = [Buffers::new(bytes, 1)?, Buffers::new(bytes, 1)?];
     let mut best = Relayed {
