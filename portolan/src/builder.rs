@@ -1,4 +1,4 @@
-//! From settings and surroundings to a world.
+//! Builds a world from the settings and the environment of the process.
 
 use std::io::Write;
 use std::marker::PhantomData;
@@ -21,11 +21,11 @@ use crate::hosted::{Ending, Hosted, Launcher};
 #[cfg(feature = "t3e-sim")]
 use crate::one_thread::OneThread;
 
-/// Joins the job that this process was started for, as a single-threaded rank; a job of one if it
-/// was started by hand (MPI-4 section 11.2.1, `MPI_Init`).
+/// Joins the job that this process was started for, as a single-threaded rank (MPI-4 section
+/// 11.2.1, `MPI_Init`). A process that was started by hand becomes a job of one rank.
 ///
 /// # Errors
-/// [`Job`](ErrorKind::Job) if the launcher cannot be spoken to,
+/// [`Job`](ErrorKind::Job) if the launcher does not answer,
 /// [`InvalidSetting`](ErrorKind::InvalidSetting),
 /// [`TransportUnavailable`](ErrorKind::TransportUnavailable).
 #[doc(alias = "MPI_Init")]
@@ -33,9 +33,9 @@ pub fn init() -> Result<World> {
     Builder::new().build()
 }
 
-/// Says how a job is joined, or started within this process.
+/// Configures how a rank joins its job, or how a job is started within this process.
 ///
-/// What is said here wins over the environment.
+/// Settings given here override the environment.
 ///
 /// ```
 /// let worlds = portolan::Builder::new()
@@ -68,7 +68,7 @@ impl Default for Builder<Single> {
 }
 
 impl Builder<Single> {
-    /// All settings as the environment has them; one thread per rank.
+    /// Takes all settings from the environment; one thread per rank.
     pub fn new() -> Self {
         Self {
             given: Vec::new(),
@@ -76,7 +76,7 @@ impl Builder<Single> {
         }
     }
 
-    /// Any thread may use the rank's communicators at any time (MPI-4 section 11.2.1,
+    /// Lets any thread use the rank's communicators at any time (MPI-4 section 11.2.1,
     /// `MPI_THREAD_MULTIPLE`): they are `Send` and `Sync`.
     #[doc(alias = "MPI_THREAD_MULTIPLE")]
     pub fn multiple(self) -> Builder<Multiple> {
@@ -88,17 +88,18 @@ impl Builder<Single> {
 }
 
 impl<L: Level> Builder<L> {
-    /// Uses this transport, or fails.
+    /// Uses this transport; joining the job fails if it is not usable.
     pub fn transport(self, name: &str) -> Self {
         self.setting("TRANSPORT", name)
     }
 
-    /// What happens when a rank dies: the whole job ends, or calls that need the dead rank fail.
+    /// Chooses what happens when a rank dies: the whole job ends, or calls that need the dead rank
+    /// fail.
     pub fn on_failure(self, what: OnFailure) -> Self {
         self.setting("ON_FAILURE", &what.to_string())
     }
 
-    /// Gives any setting, by its name without `PORTOLAN_`. `docs/settings.md` lists them.
+    /// Sets any setting, by its name without `PORTOLAN_`. `docs/settings.md` lists them.
     pub fn setting(mut self, name: &str, value: &str) -> Self {
         self.given.push((name.to_owned(), value.to_owned()));
         self
@@ -114,13 +115,13 @@ impl<L: Level> Builder<L> {
         World::host(self.device()?)
     }
 
-    /// Joins the job as [`build`](Self::build) does, and gives the bare device: for programs and
-    /// libraries on the device interface alone, which need no communicator (`MPID_Init` of the
+    /// Joins the job as [`build`](Self::build) does, but returns the bare device: for programs and
+    /// libraries that use the device interface alone and need no communicator (`MPID_Init` of the
     /// paper; `portolan-core` has its other routines).
     ///
-    /// The job is left by [`Device::end`](crate::Device::end), or when the device is dropped, which
-    /// waits for the other ranks: a program that gives up calls
-    /// [`Device::abort`](crate::Device::abort).
+    /// [`Device::end`](crate::Device::end) leaves the job. Dropping the device leaves it too, and
+    /// waits for the other ranks, so a program that gives up calls
+    /// [`Device::abort`](crate::Device::abort) instead.
     ///
     /// # Errors
     /// As [`init`].
@@ -128,9 +129,9 @@ impl<L: Level> Builder<L> {
         self.join(&mut None)
     }
 
-    /// [`device`](Self::device); if there is none, its connection to the launcher stays in
-    /// `connection`. Launchers such as Hydra kill the whole job when that closes: whoever has an
-    /// error to say says it before.
+    /// Like [`device`](Self::device), but on failure the connection to the launcher stays in
+    /// `connection`. Launchers such as Hydra kill the whole job when the connection closes, so the
+    /// caller must report its error before it drops the connection.
     pub(crate) fn join(
         self,
         connection: &mut Option<Box<dyn Bootstrap>>,
@@ -163,7 +164,7 @@ impl<L: Level> Builder<L> {
         }
         let mut settings = self.settings()?;
         if settings.origin("ON_FAILURE") == Some(Origin::Default) {
-            // The process outlives a rank that fails, and so can say what happened.
+            // The process outlives a rank that fails, so it can still report the failure.
             settings
                 .set("ON_FAILURE", "return")
                 .map_err(setting_error)?;
@@ -180,14 +181,14 @@ impl<L: Level> Builder<L> {
         for (name, value) in &self.given {
             settings.set(name, value).map_err(setting_error)?;
         }
-        // What is said while the job starts is said, too.
+        // From the beginning, so that messages logged while the job starts are printed too.
         log::to_stderr(settings.log());
         Ok(settings)
     }
 }
 
-/// Tells the launcher what this rank has waited for too long, for its picture of who waits for
-/// whom.
+/// Makes the hook that tells the launcher what this rank has been waiting for too long. The
+/// launcher builds its picture of which rank waits for which from these reports.
 fn report_to(launcher: &Launcher) -> StuckHook {
     let launcher = Arc::clone(launcher);
     Box::new(move |waits| {
@@ -262,7 +263,8 @@ fn open_all<L: Level>(choice: &Choice, n: u32, settings: &Settings) -> Result<Ve
     }
 }
 
-/// The device over libfabric that matches where the endpoint was opened for that.
+/// The device over libfabric: the native one if the endpoint was opened with matching by the
+/// provider, else the engine.
 #[cfg(feature = "ofi")]
 fn over_ofi<L: Level>(transport: portolan_ofi::Ofi, settings: &Settings) -> Result<AnyDevice<L>> {
     Ok(if transport.matches() {
@@ -281,7 +283,7 @@ fn not_here(name: &str) -> Error {
     .remedy("please report it; until then choose another with PORTOLAN_TRANSPORT")
 }
 
-/// Warnings for misspelt settings, and the line that `PORTOLAN_REPORT` asks for.
+/// Prints warnings for misspelt settings, and the line that `PORTOLAN_REPORT` asks for.
 fn announce(settings: &Settings, choice: &Choice, size: u32, kind: &str) {
     let mut text = String::new();
     for unknown in settings.unknown() {
@@ -294,7 +296,7 @@ fn announce(settings: &Settings, choice: &Choice, size: u32, kind: &str) {
             "portolan {version}: {size} rank(s) ({kind}), transport {name} ({why})\n"
         ));
     }
-    // Without a standard error there is nobody to tell.
+    // Without a standard error the text has no reader, so a failure is ignored.
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 

@@ -1,8 +1,9 @@
 //! Message passing between the ranks of a job: one interface, every transport.
 //!
-//! A *job* is a set of *ranks*: processes that `portolan run` or another launcher has started, or
-//! threads of one process. Ranks send each other typed messages through communicators. What carries
-//! them (shared memory, a network) is chosen when the job starts.
+//! A *job* is a set of *ranks*. Ranks are either processes, started by `portolan run` or another
+//! launcher, or threads of one process. They send each other typed messages through communicators.
+//! The transport that carries the messages (shared memory, a network) is chosen when the job
+//! starts.
 //!
 //! ```
 //! // Every rank adds its number to a sum that goes around a ring, and rank 0 has the total.
@@ -27,34 +28,34 @@
 //! # Ok::<(), portolan::Error>(())
 //! ```
 //!
-//! # Where to begin
-//! - [`run`] is the body of a program's `main`: it joins the job and sees to errors. [`init`] or a
-//!   [`Builder`] gives a [`World`], the world a [`Comm`], and that has all the calls;
-//!   its documentation has a table of them.
-//! - [`threads`] and [`try_threads`] run a whole job in one process: for tests and for trying
-//!   things out.
-//! - [`coll`] has the operations of all ranks together: broadcasts, reductions and their kin.
-//! - [`device_memory`]: sends and receives from and to a GPU's memory.
-//! - [`Datatype`] says what can be sent, and can be derived; a [`Layout`] describes data with gaps.
+//! - [`run`] is the body of a program's `main`: it joins the job and handles errors. [`init`] or a
+//!   [`Builder`] returns a [`World`], the world returns a [`Comm`], and every call is a method of
+//!   that; its documentation has a table of them.
+//! - [`threads`] and [`try_threads`] run a whole job in one process, for tests and experiments.
+//! - [`coll`] has the collective operations: broadcasts, reductions and the rest.
+//! - [`device_memory`] sends from and receives into a GPU's memory.
+//! - [`Datatype`] says which types can be sent, and can be derived; a [`Layout`] describes data
+//!   with gaps.
 //! - `docs/guide.md` in the repository is a short tour.
 //!
 //! # Safety
-//! Leaks are safe in Rust, so a lifetime alone cannot protect a buffer that the runtime uses in the
-//! background. There are three ways here, and none of them needs `unsafe`: blocking calls on
-//! borrowed buffers; [scopes](Comm::scope), which end after everything that was started in them;
-//! and requests that [own their buffers](Comm::isend_owned). Received values are checked where not
-//! every bit pattern is one, and a mismatch of types is an error.
+//! Leaking a value is safe in Rust, so a lifetime alone cannot protect a buffer that the runtime
+//! uses in the background. There are three ways to pass a buffer, none of which needs `unsafe`:
+//! blocking calls on borrowed buffers; [scopes](Comm::scope), which end only after every operation
+//! started in them; and requests that [own their buffers](Comm::isend_owned). Received values are
+//! checked if their type has invalid bit patterns, and a mismatch of types is an error.
 //!
 //! # Threads
-//! The thread level is in the type: `Comm<Single>` cannot leave its thread, `Comm<Multiple>`
-//! ([`Builder::multiple`]) may be used by any number of threads at once.
+//! The thread level is part of the type: a `Comm<Single>` cannot leave its thread, while a
+//! `Comm<Multiple>` ([`Builder::multiple`]) may be used by any number of threads at once.
 //!
 //! # Features
-//! Features say what is compiled in and never change what is used: `shm` (default), shared memory
-//! of one node; `ofi`, libfabric, which is opened at run time; `memory`, the reference transport
-//! between threads; `t3e-sim`, an emulated Cray T3E in virtual time, for one thread per rank. What
-//! is used, the setting `PORTOLAN_TRANSPORT` or [`Builder::transport`] says; unset means the best
-//! one that is usable on every rank. An explicit choice is honoured or is an error.
+//! Features decide what is compiled in, never what is used: `shm` (default), shared memory of one
+//! node; `ofi`, libfabric, which is opened at run time; `memory`, the reference transport between
+//! threads; `t3e-sim`, an emulated Cray T3E in virtual time, for one thread per rank. The setting
+//! `PORTOLAN_TRANSPORT` or [`Builder::transport`] chooses the transport. If neither is given, the
+//! ranks use the best one that is usable on all of them. An explicit choice is honoured or is an
+//! error.
 
 /// The programs of the guide are doc tests.
 #[cfg(doctest)]

@@ -10,26 +10,30 @@ use crate::Comm;
 use crate::any::AnyDevice;
 use crate::hosted::{Ending, Hosted, Launcher, Leave};
 
-/// One rank of a job: gives the communicator of all ranks, and ends the rank's part in the job.
+/// One rank of a job. It hands out the communicator of all ranks, and ends the rank's part in the
+/// job.
 ///
 /// # Ending
-/// [`finalize`](Self::finalize) ends it in good order: what was started is completed, and all ranks
-/// wait for each other. Dropping the last handle (world, communicators, requests) does the same,
-/// with two exceptions in which nobody is waited for, because the others may wait for a message
-/// that will never come, and the rank is declared failed to them instead:
+/// [`finalize`](Self::finalize) ends it in good order: the rank completes every operation that it
+/// has started, and all ranks wait for each other. Dropping the last handle (world, communicators,
+/// requests) does the same, with two exceptions:
 /// - a panic is under way;
-/// - a call of this rank has returned an error (other than that another rank has failed): the
-///   program may be on its way out by `?`, and what it had started is lost. A program that goes on
-///   after an error calls `finalize`. The kind does not matter: a message that was not sent for its
-///   rank, or its buffer, is one that another rank waits for.
+/// - a call of this rank has returned an error, other than that another rank has failed. The
+///   program may be on its way out by `?`, and the operations that it had started are lost. The
+///   kind of error does not matter: another rank may be waiting for a message that was not sent
+///   because its rank or its buffer was invalid. A program that goes on after an error calls
+///   `finalize`.
 ///
-/// Errors of the program's own (a file that is missing) are not seen here: a program that may have
-/// some leaves its body to [`run`](crate::run), which treats all errors alike.
+/// In both cases the drop waits for no rank, because the others may be waiting for a message that
+/// will never come. Instead it declares this rank failed to them.
+///
+/// Errors of the program's own (a missing file, say) are not seen here. A program that may have
+/// some passes its body to [`run`](crate::run), which treats all errors alike.
 #[must_use = "the rank leaves the job when its last handle is dropped"]
 #[derive(Debug)]
 pub struct World<L: Level = Single, D: Device = AnyDevice<L>> {
     comm: Comm<L, D>,
-    /// The communicator of this rank alone, once it has been asked for.
+    /// The communicator of this rank alone, once the program has asked for it.
     own: Mutex<Option<Comm<L, D>>>,
 }
 
@@ -41,16 +45,16 @@ impl<L: Level, D: Device> World<L, D> {
         })
     }
 
-    /// A world on a device of somebody else's: a third party's backend, or one put together by
-    /// hand.
+    /// Makes a world on a device that the caller supplies: a third party's backend, or one that was
+    /// put together by hand.
     ///
     /// # Errors
     /// [`InvalidCommunicator`](crate::ErrorKind::InvalidCommunicator) if the device has a
     /// communicator already.
     ///
     /// # Safety
-    /// Nobody else completes, frees or cancels requests on the device. If `L` is
-    /// [`Multiple`](crate::Multiple), it may be used by several threads at once.
+    /// No other code completes, frees or cancels requests on the device. If `L` is
+    /// [`Multiple`](crate::Multiple), several threads may use the device at once.
     pub unsafe fn from_device(device: D, settings: &Settings) -> Result<Self> {
         let ending = Ending {
             together: true,
@@ -66,13 +70,14 @@ impl<L: Level, D: Device> World<L, D> {
         self.comm.clone()
     }
 
-    /// The communicator of this rank alone (MPI-4 section 7.2.4, `MPI_COMM_SELF`): the same one in
-    /// every call. Nobody is asked for it, and collective operations on it send nothing.
+    /// The communicator of this rank alone (MPI-4 section 7.2.4, `MPI_COMM_SELF`). Every call
+    /// returns the same one. Making it involves no other rank, and collective operations on it send
+    /// nothing.
     ///
-    /// Its attributes are deleted when this value is dropped or [finalized](Self::finalize), before
-    /// anything else of this rank ends, the last that was set first (MPI-4 section 11.2.4): what a
-    /// delete hook does there may still communicate, but it is also called when a panic drops the
-    /// world, and the others may not answer then.
+    /// Its attributes are deleted, in the reverse of the order in which they were set, when this
+    /// value is dropped or [finalized](Self::finalize), before anything else of this rank ends
+    /// (MPI-4 section 11.2.4). A delete hook may therefore still communicate. It is also called
+    /// when a panic drops the world, however, and then the other ranks may not answer.
     ///
     /// ```
     /// portolan::try_threads(2, |world| {
@@ -85,7 +90,7 @@ impl<L: Level, D: Device> World<L, D> {
     /// ```
     ///
     /// # Errors
-    /// What the device says of another communicator.
+    /// Those of the device when it makes another communicator.
     #[doc(alias = "MPI_COMM_SELF")]
     pub fn own(&self) -> Result<Comm<L, D>> {
         let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
@@ -98,7 +103,7 @@ impl<L: Level, D: Device> World<L, D> {
         }
     }
 
-    /// This rank: at least 0, below [`size`](Self::size).
+    /// The number of this rank: at least 0, below [`size`](Self::size).
     #[must_use]
     pub fn rank(&self) -> u32 {
         self.comm.rank()
@@ -117,8 +122,8 @@ impl<L: Level, D: Device> World<L, D> {
         self.comm.wtime()
     }
 
-    /// What the rank is waiting for and what waits in its queues, one line each: for people who
-    /// look for a hang.
+    /// What the rank is waiting for and what its queues hold, one line each: for finding out why a
+    /// job hangs.
     #[must_use]
     pub fn describe_state(&self) -> Vec<String> {
         self.comm.hosted().describe_state()
@@ -130,9 +135,9 @@ impl<L: Level, D: Device> World<L, D> {
         self.comm.hosted().counters()
     }
 
-    /// Ends this rank's part in the job (MPI-4 section 11.2.2, `MPI_Finalize`): completes what was
-    /// started, waits for the other ranks, and says what the program has left behind. Handles that
-    /// are left are good for nothing but dropping.
+    /// Ends this rank's part in the job (MPI-4 section 11.2.2, `MPI_Finalize`): completes every
+    /// operation that was started, waits for the other ranks, and reports what the program has left
+    /// behind. Handles that still exist afterwards can only be dropped.
     ///
     /// # Errors
     /// [`PeerFailed`](crate::ErrorKind::PeerFailed) if a rank died instead;
@@ -154,7 +159,8 @@ impl<L: Level, D: Device> World<L, D> {
         self.comm.clone()
     }
 
-    /// Ends the communicator of this rank alone, as far as nobody has another handle of it.
+    /// Ends the communicator of this rank alone, unless the program still holds another handle of
+    /// it.
     fn end_own(&mut self) {
         let own = self.own.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(own) = own.take() {
@@ -169,7 +175,7 @@ impl<L: Level, D: Device> Drop for World<L, D> {
     }
 }
 
-/// What a program had left when it called [`World::finalize`].
+/// What the program still held when it called [`World::finalize`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leaks {

@@ -1,4 +1,4 @@
-//! Buffered sends over the device's "may block": what cannot leave at once is copied aside.
+//! Buffered sends over the device's "may block": a message that cannot leave at once is copied.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -15,7 +15,7 @@ use crate::hosted::Hosted;
 /// Copied messages that have not left yet, and how much memory they may take.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    /// Limit while the program has attached nothing.
+    /// The limit while the program has attached no buffer.
     automatic: usize,
     aside: Mutex<Aside>,
 }
@@ -25,19 +25,19 @@ struct Aside {
     attached: Option<usize>,
     used: usize,
     messages: Vec<Copied>,
-    /// Why the first of those that were lost was, until the program is told.
+    /// Why the first lost message was lost, until the program is told.
     lost: Option<Error>,
 }
 
-/// A message that was copied. Dropped only when its request is over, or with the device.
+/// A message that was copied. It is dropped only when its request is complete, or with the device.
 #[derive(Debug)]
 struct Copied {
     request: Request,
-    /// As the program gave it.
+    /// The destination, as the program gave it.
     dest: u32,
     bytes: Held<Vec<u8>>,
-    /// Of the communicator that it was sent on, by which its loss is judged: whose call finds it is
-    /// chance.
+    /// The error mode of the communicator that the message was sent on. The loss is judged by it,
+    /// because it is chance which communicator's call discovers the loss.
     errors: Errors,
     name: String,
 }
@@ -62,9 +62,9 @@ impl Budget {
 }
 
 impl Aside {
-    /// Lets go of messages that have left, or never will: a buffered send is complete when it is
-    /// called, so what becomes of it is told at the next flush. A failure that ends the job ends it
-    /// here.
+    /// Drops the messages that have left or never will. A buffered send is complete as soon as the
+    /// call returns, so the next flush reports the messages that were lost. If an error ends the
+    /// job, it does so here.
     fn reap<D: Device>(&mut self, device: &Hosted<D>) {
         let (used, lost) = (&mut self.used, &mut self.lost);
         self.messages.retain(|message| {
@@ -90,14 +90,14 @@ impl Aside {
 }
 
 impl<L: Level, D: Device> Comm<L, D> {
-    /// Sends without waiting for anybody (MPI-4 section 3.4, `MPI_Bsend`): a message that cannot
-    /// leave at once is copied. Copies may take as much memory as was
-    /// [attached](Self::attach_buffer), or as the setting `PORTOLAN_BUFFER_MAX` says.
+    /// Sends without waiting for the receiver (MPI-4 section 3.4, `MPI_Bsend`): a message that
+    /// cannot leave at once is copied. The copies may take as much memory as was
+    /// [attached](Self::attach_buffer), or else as the setting `PORTOLAN_BUFFER_MAX` says.
     ///
     /// # Errors
     /// As [`send`](Self::send), and [`Exhausted`](ErrorKind::Exhausted) when there is no room for
-    /// the copy. They are about this message: that an earlier copy was lost, because its receiver
-    /// failed, [`flush_buffer`](Self::flush_buffer) says.
+    /// the copy. These errors are about this message; [`flush_buffer`](Self::flush_buffer) reports
+    /// an earlier copy that was lost because its receiver failed.
     #[doc(alias = "MPI_Bsend")]
     #[inline]
     pub fn bsend<T: Datatype>(&self, data: &[T], dest: u32, tag: impl Into<Tag>) -> Result<()> {
@@ -141,7 +141,7 @@ impl<L: Level, D: Device> Comm<L, D> {
         let bytes = Held::new(bytes);
         let slice = std::ptr::slice_from_raw_parts(bytes.ptr(), bytes.len());
         // SAFETY: the arguments are this communicator's; the bytes are kept until the request is
-        // over, or longer than the device.
+        // complete, or longer than the device.
         let request = unsafe { self.start_send_packed(args, slice, layout.signature(size)) }?;
         aside.used += bytes.len();
         aside.messages.push(Copied {
@@ -155,8 +155,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         Ok(())
     }
 
-    /// Lets buffered sends of this rank use this many bytes for messages that cannot leave at once
-    /// (MPI-4 section 3.6, `MPI_Buffer_attach`). Memory is taken per message: `bytes` is a limit.
+    /// Lets the copies of this rank's buffered sends take up to this many bytes (MPI-4 section 3.6,
+    /// `MPI_Buffer_attach`). Memory is allocated per message: `bytes` is only a limit.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if a buffer is attached already.
@@ -176,7 +176,7 @@ impl<L: Level, D: Device> Comm<L, D> {
         Ok(())
     }
 
-    /// Waits until every buffered message has left, and goes back to the automatic limit (MPI-4
+    /// Waits until every buffered message has left, and returns to the automatic limit (MPI-4
     /// section 3.6, `MPI_Buffer_detach`). Returns how many bytes were attached.
     ///
     /// # Errors
@@ -192,15 +192,16 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// `MPI_Buffer_flush`), or is known to be lost.
     ///
     /// # Errors
-    /// That of the first message that was lost since the last flush,
-    /// [`PeerFailed`](ErrorKind::PeerFailed) as a rule; [`Aborted`](ErrorKind::Aborted) when the
-    /// job ends. A message that was sent on a communicator whose [errors end the
-    /// job](Self::set_errors) ends it when it is found to be lost, in whatever call of this rank.
+    /// That of the first message that was lost since the last flush, usually
+    /// [`PeerFailed`](ErrorKind::PeerFailed); [`Aborted`](ErrorKind::Aborted) when the job ends. If
+    /// the lost message was sent on a communicator whose [errors end the job](Self::set_errors),
+    /// its loss ends the job as soon as any call of this rank discovers it.
     #[doc(alias = "MPI_Buffer_flush")]
     pub fn flush_buffer(&self) -> Result<()> {
         let device = self.hosted();
         loop {
-            // Read before the last look, so that no completion in between is slept through.
+            // The epoch is read before the last look, so that the rank does not sleep through a
+            // completion in between.
             let epoch = device.completion_epoch();
             let mut aside = device.budget.lock();
             aside.reap(device);

@@ -7,9 +7,10 @@ use portolan_datatype::Datatype;
 use super::Comm;
 use crate::any::AnyDevice;
 
-/// A message that was matched and waits for a buffer ([`Comm::match_recv`]).
+/// A matched message that waits for a buffer ([`Comm::match_recv`]).
 ///
-/// Nobody else can receive it. Dropping it throws it away; forgetting it leaks its memory.
+/// No other receive can take it. Dropping it discards the message; forgetting it leaks the
+/// message's memory.
 #[must_use = "a message that is dropped is lost"]
 #[derive(Debug)]
 pub struct Message<'c, L: Level = Single, D: Device = AnyDevice<L>> {
@@ -27,21 +28,21 @@ impl<'c, L: Level, D: Device> Message<'c, L, D> {
         }
     }
 
-    /// Where it is from, its tag and its length in bytes.
+    /// The message's source, tag and length in bytes.
     #[must_use]
     pub fn status(&self) -> &Status {
         &self.status
     }
 
-    /// How many values of `T` it holds; `None` if it is not a whole number of them (MPI-4 section
-    /// 3.2.5, `MPI_Get_count`).
+    /// How many values of `T` the message holds; `None` if it is not a whole number of them (MPI-4
+    /// section 3.2.5, `MPI_Get_count`).
     #[doc(alias = "MPI_Get_count")]
     #[must_use]
     pub fn count<T: Datatype>(&self) -> Option<usize> {
         self.status.count::<T>()
     }
 
-    /// Receives it into `buf` (MPI-4 section 3.8.3, `MPI_Mrecv`).
+    /// Receives the message into `buf` (MPI-4 section 3.8.3, `MPI_Mrecv`).
     ///
     /// # Errors
     /// As [`Comm::recv_into`]. The message is gone either way.
@@ -66,7 +67,7 @@ impl<'c, L: Level, D: Device> Message<'c, L, D> {
         comm.raise(received)
     }
 
-    /// Receives it into a vector of its length (MPI-4 section 3.8.3, `MPI_Mrecv`).
+    /// Receives the message into a vector of its length (MPI-4 section 3.8.3, `MPI_Mrecv`).
     ///
     /// # Errors
     /// As [`Comm::recv`]. The message is gone either way.
@@ -79,7 +80,7 @@ impl<'c, L: Level, D: Device> Message<'c, L, D> {
                 comm.not_whole::<T>(&expected, "a whole number of values")
             ));
         };
-        // Without memory the message is dropped here, and thrown away.
+        // If there is no memory, the message is dropped here, which discards it.
         let mut values = comm.raise(comm.room_for::<T>(count))?;
         let (comm, handle) = self.open();
         // SAFETY: there is room for `count` values, and those that arrived become part of the
@@ -96,7 +97,7 @@ impl<'c, L: Level, D: Device> Message<'c, L, D> {
         comm.raise(received).map(|status| (values, status))
     }
 
-    /// Throws it away: it counts as received.
+    /// Discards the message: it counts as received.
     ///
     /// # Errors
     /// [`PeerFailed`](crate::ErrorKind::PeerFailed).
@@ -106,7 +107,7 @@ impl<'c, L: Level, D: Device> Message<'c, L, D> {
         comm.raise(comm.hosted().discard(handle)).map(|()| status)
     }
 
-    /// The handle, which the caller gives back to the device now.
+    /// Takes out the handle, which the caller must now give back to the device.
     fn open(self) -> (&'c Comm<L, D>, device::Message) {
         let parts = (self.comm, self.handle);
         std::mem::forget(self);
@@ -116,7 +117,7 @@ impl<'c, L: Level, D: Device> Message<'c, L, D> {
 
 impl<L: Level, D: Device> Drop for Message<'_, L, D> {
     fn drop(&mut self) {
-        // A handle that is stale means that the device has ended, and the message with it.
+        // A stale handle means that the device has ended, and the message with it.
         let _ = self.comm.hosted().discard(self.handle);
     }
 }

@@ -1,4 +1,4 @@
-//! Duplicates that are made in the background.
+//! Duplicates of communicators that are made in the background.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -14,10 +14,10 @@ use crate::hosted::Hosted;
 
 impl<L: Level, D: Device> Comm<L, D> {
     /// Starts to make another communicator with the same ranks (MPI-4 section 7.4.2,
-    /// `MPI_Comm_idup`), as [`dup`](Self::dup) does. What it inherits is what there is now.
-    /// Collective: in the same order on every rank among the collective calls on this communicator;
-    /// any number may be under way. No blocking creation waits for it; one in the background of
-    /// another communicator may, if they have a rank in common.
+    /// `MPI_Comm_idup`), as [`dup`](Self::dup) does. It inherits what this communicator has now.
+    /// Collective: every rank calls it in the same order among the collective calls on this
+    /// communicator. Any number of duplications may be under way. A blocking creation never waits
+    /// for one; a duplication of another communicator may, if the two have a rank in common.
     ///
     /// ```
     /// portolan::try_threads(3, |world| {
@@ -36,7 +36,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// are active.
     #[doc(alias = "MPI_Comm_idup")]
     pub fn idup(&self) -> Result<DupRequest<L, D>> {
-        // In the debug mode, what the ranks call is compared first.
+        // The debug mode first compares the calls of all ranks.
         let compared = self.raise(start_comparing(&self.inner, Creation::Dup))?;
         let inner = self.raise(match compared {
             None => self.inner.idup(),
@@ -51,7 +51,7 @@ impl<L: Level, D: Device> Comm<L, D> {
 
 /// A communicator that is being made ([`Comm::idup`]).
 ///
-/// Dropping it gives the communicator up; the other ranks are not disturbed.
+/// Dropping it gives the communicator up without disturbing the other ranks.
 #[must_use = "dropping it gives the communicator up"]
 pub struct DupRequest<L: Level = Single, D: Device = AnyDevice<L>> {
     inner: PendingDup<Hosted<D>>,
@@ -59,7 +59,7 @@ pub struct DupRequest<L: Level = Single, D: Device = AnyDevice<L>> {
 }
 
 impl<L: Level, D: Device> DupRequest<L, D> {
-    /// Waits until the communicator is there (MPI-4 section 3.7.3, `MPI_Wait`).
+    /// Waits until the communicator is made (MPI-4 section 3.7.3, `MPI_Wait`).
     ///
     /// # Errors
     /// As [`Comm::dup`].
@@ -97,9 +97,9 @@ impl<L: Level, D: Device> fmt::Debug for DupRequest<L, D> {
 
 impl<L: Level, D: Device> InterComm<L, D> {
     /// Starts to make another intercommunicator of the same groups (MPI-4 section 7.4.2,
-    /// `MPI_Comm_idup`), as [`dup`](Self::dup) does. What it inherits is what there is now.
-    /// Collective over both groups: in the same order on every rank among the collective calls on
-    /// this intercommunicator; any number may be under way.
+    /// `MPI_Comm_idup`), as [`dup`](Self::dup) does. It inherits what this intercommunicator has
+    /// now. Collective over both groups: every rank calls it in the same order among the collective
+    /// calls on this intercommunicator. Any number of duplications may be under way.
     ///
     /// ```
     /// use portolan::RemoteLeader;
@@ -138,7 +138,7 @@ impl<L: Level, D: Device> InterComm<L, D> {
 
 /// An intercommunicator that is being made ([`InterComm::idup`]).
 ///
-/// Dropping it gives the intercommunicator up; the other ranks are not disturbed.
+/// Dropping it gives the intercommunicator up without disturbing the other ranks.
 #[must_use = "dropping it gives the intercommunicator up"]
 pub struct InterDupRequest<L: Level = Single, D: Device = AnyDevice<L>> {
     inner: PendingInterDup<Hosted<D>>,
@@ -146,7 +146,7 @@ pub struct InterDupRequest<L: Level = Single, D: Device = AnyDevice<L>> {
 }
 
 impl<L: Level, D: Device> InterDupRequest<L, D> {
-    /// Waits until the intercommunicator is there (MPI-4 section 3.7.3, `MPI_Wait`).
+    /// Waits until the intercommunicator is made (MPI-4 section 3.7.3, `MPI_Wait`).
     ///
     /// # Errors
     /// As [`InterComm::dup`].

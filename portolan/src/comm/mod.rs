@@ -46,11 +46,11 @@ pub use scope::{Scope, ScopedRecv, ScopedSend};
 pub use topology::CartComm;
 pub use wait::{AnyRequest, OwnedRequest, wait_all, wait_any, wait_any_of, wait_some};
 
-/// A communicator: some ranks of the job, and messages that stay among them.
+/// A communicator: a set of ranks of the job, and messages that stay among them.
 ///
-/// A cheap counted handle; clones are the same communicator. [`World::comm`](crate::World::comm)
-/// gives the one of all ranks, [`dup`](Self::dup) another with the same ranks whose messages do not
-/// mix with this one's.
+/// A `Comm` is a cheap counted handle; clones are the same communicator.
+/// [`World::comm`](crate::World::comm) returns the one of all ranks. [`dup`](Self::dup) makes
+/// another with the same ranks, whose messages do not mix with this one's.
 ///
 /// The thread level is part of the type: a `Comm<Single>` stays in its thread, a `Comm<Multiple>`
 /// is `Send` and `Sync`.
@@ -66,16 +66,16 @@ pub use wait::{AnyRequest, OwnedRequest, wait_all, wait_any, wait_any_of, wait_s
 /// | together | [`run`](Self::run), [`bcast`](Self::bcast), [`allreduce`](Self::allreduce) and so on | [`Scope::start`] | [`start_owned`](Self::start_owned) | [`persistent`](Self::persistent) |
 /// | look first | [`probe`](Self::probe), [`iprobe`](Self::iprobe), [`match_recv`](Self::match_recv) | | | |
 ///
-/// Other communicators come from this one by [`dup`](Self::dup), [`idup`](Self::idup),
+/// New communicators are made from this one: by [`dup`](Self::dup), [`idup`](Self::idup),
 /// [`split`](Self::split), [`create`](Self::create) and [`create_group`](Self::create_group); on
-/// grids and graphs by [`cart_create`](Self::cart_create) and its like
+/// grids and graphs by [`cart_create`](Self::cart_create) and similar calls
 /// ([`topology`](crate::topology)); between two groups by
-/// [`intercomm_create`](Self::intercomm_create). Collective calls, creations among them, are made
-/// in the same order on every rank; those of different communicators may be made in several threads
-/// at once.
+/// [`intercomm_create`](Self::intercomm_create). Every rank makes the collective calls on a
+/// communicator, including those that make communicators, in the same order. Several threads may
+/// make collective calls on different communicators at once.
 ///
 /// # Errors
-/// Every call says what went wrong, on which rank and what to try, with a
+/// Every error says what went wrong, on which rank, and what to try, and has a
 /// [`kind`](Error::kind). [`set_errors`](Self::set_errors) makes errors end the job instead.
 #[must_use = "a communicator ends when its last handle is dropped"]
 pub struct Comm<L: Level = Single, D: Device = AnyDevice<L>> {
@@ -100,12 +100,12 @@ impl<L: Level, D: Device> std::fmt::Debug for Comm<L, D> {
 }
 
 impl<L: Level, D: Device> Comm<L, D> {
-    /// The communicator of all ranks, whose collective operations work as the settings say.
+    /// The communicator of all ranks. Its collective operations work as the settings say.
     pub(crate) fn world(mut hosted: Hosted<D>) -> Result<Self> {
         let collectives = hosted.collectives.take().transpose()?;
         let inner = Communicator::world(Arc::new(hosted))?;
         portolan_coll::configure(&inner, collectives.unwrap_or_default())?;
-        // Nobody else sets it: this is the first communicator.
+        // Cannot fail: this is the first communicator, so nothing has set the totals before.
         let _ = inner.device().totals.set(portolan_coll::totals(&inner));
         Ok(Self::wrap(inner))
     }
@@ -127,7 +127,7 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.inner.device()
     }
 
-    /// Leaves the job, once; what is called afterwards fails.
+    /// Leaves the job, once; later calls on the device fail.
     pub(crate) fn leave(&self, how: Leave) -> Result<()> {
         let counted = |what| self.counted(what);
         let outcome = self.hosted().leave_with(how, counted);
@@ -155,8 +155,9 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.inner.size()
     }
 
-    /// Another communicator with the same ranks (MPI-4 section 7.4.2, `MPI_Comm_dup`): a library
-    /// that makes its own cannot catch its caller's messages. Collective; dropping is not.
+    /// Makes another communicator with the same ranks (MPI-4 section 7.4.2, `MPI_Comm_dup`). A
+    /// library that makes its own cannot catch its caller's messages. Collective; dropping the
+    /// result is not.
     ///
     /// # Errors
     /// [`Exhausted`](ErrorKind::Exhausted) when too many communicators are alive,
@@ -167,14 +168,14 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.raise(self.inner.dup().map(Self::wrap))
     }
 
-    /// Whether two handles are of the same communicator (MPI-4 section 7.4.1, `MPI_IDENT`).
+    /// Whether two handles refer to the same communicator (MPI-4 section 7.4.1, `MPI_IDENT`).
     #[doc(alias = "MPI_IDENT")]
     #[must_use]
     pub fn same_as(&self, other: &Self) -> bool {
         self.inner.same_as(&other.inner)
     }
 
-    /// The name that people see (MPI-4 section 7.8, `MPI_Comm_get_name`).
+    /// The name shown in messages (MPI-4 section 7.8, `MPI_Comm_get_name`).
     #[doc(alias = "MPI_Comm_get_name")]
     #[must_use]
     pub fn name(&self) -> String {
@@ -187,27 +188,27 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.inner.set_name(name);
     }
 
-    /// What becomes of errors (MPI-4 section 9.3, `MPI_Comm_get_errhandler`).
+    /// How errors are handled (MPI-4 section 9.3, `MPI_Comm_get_errhandler`).
     #[doc(alias = "MPI_Comm_get_errhandler")]
     #[must_use]
     pub fn errors(&self) -> Errors {
         self.inner.errors()
     }
 
-    /// Says what becomes of errors from now on (MPI-4 section 9.3, `MPI_Comm_set_errhandler`):
+    /// Sets how errors are handled from now on (MPI-4 section 9.3, `MPI_Comm_set_errhandler`):
     /// calls return them, which is the default, or they end the job.
     #[doc(alias = "MPI_Comm_set_errhandler")]
     pub fn set_errors(&self, errors: Errors) {
         self.inner.set_errors(errors);
     }
 
-    /// Hangs a value on the communicator (MPI-4 section 7.7.2, `MPI_Comm_set_attr`).
+    /// Attaches a value to the communicator (MPI-4 section 7.7.2, `MPI_Comm_set_attr`).
     #[doc(alias = "MPI_Comm_set_attr")]
     pub fn set_attribute<T: Send + Sync + 'static>(&self, key: &Key<T>, value: T) {
         self.inner.set_attribute(key, value);
     }
 
-    /// The value that hangs on the communicator under a key (MPI-4 section 7.7.2,
+    /// The value that is attached to the communicator under a key (MPI-4 section 7.7.2,
     /// `MPI_Comm_get_attr`).
     #[doc(alias = "MPI_Comm_get_attr")]
     #[must_use]
@@ -215,14 +216,14 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.inner.attribute(key)
     }
 
-    /// Takes a value off the communicator (MPI-4 section 7.7.2, `MPI_Comm_delete_attr`); says
+    /// Removes a value from the communicator (MPI-4 section 7.7.2, `MPI_Comm_delete_attr`); returns
     /// whether there was one.
     #[doc(alias = "MPI_Comm_delete_attr")]
     pub fn delete_attribute<T: Send + Sync + 'static>(&self, key: &Key<T>) -> bool {
         self.inner.delete_attribute(key)
     }
 
-    /// Takes all values off, the last that was set first.
+    /// Removes all values, in the reverse of the order in which they were set.
     pub(crate) fn delete_attributes(&self) {
         self.inner.delete_attributes();
     }
@@ -266,18 +267,18 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.hosted().abort(code, Some(&self.name()), None)
     }
 
-    /// The communicator under this one, for libraries on the device interface.
+    /// The underlying communicator, for libraries on the device interface.
     ///
     /// # Safety
-    /// Requests of the device that the caller has not made must be left alone: freeing one through
-    /// the device would let its owner believe that its buffer is no longer in use. The same goes
-    /// for messages.
+    /// The caller leaves alone requests of the device that it has not made: freeing one through the
+    /// device would let its owner believe that its buffer is no longer in use. The same goes for
+    /// messages.
     #[must_use]
     pub unsafe fn communicator(&self) -> &Communicator<Hosted<D>> {
         &self.inner
     }
 
-    /// The result as this communicator's error mode has it.
+    /// Applies this communicator's error mode to a result.
     #[inline]
     pub(crate) fn raise<T>(&self, result: Result<T>) -> Result<T> {
         match result {

@@ -1,4 +1,4 @@
-//! Requests that own their buffer: they may outlive the frame that made them.
+//! Requests that own their buffer: they may outlive the function that made them.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -14,21 +14,21 @@ use super::raw::any_bits;
 use super::{Comm, Host, OwnedRequest, Sealed, StableBuf, StableBufMut, any_request};
 use crate::any::AnyDevice;
 
-/// An operation that is over, with its buffer.
+/// The result of a completed operation, with its buffer.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Completion<B> {
-    /// The buffer, back from the runtime.
+    /// The buffer, given back by the runtime.
     pub buf: B,
-    /// What happened. Source and tag are those of a message that was received, and say nothing of a
-    /// send ([`Status::has_message`]).
+    /// The status. Source and tag are those of a received message; they mean nothing for a send
+    /// ([`Status::has_message`]).
     pub status: Status,
 }
 
-/// An operation that failed, with its buffer. Turns into its [`Error`] under `?`.
+/// The error of an operation that failed, with its buffer. `?` turns it into its [`Error`].
 #[non_exhaustive]
 pub struct Failed<B> {
-    /// The buffer, back from the runtime.
+    /// The buffer, given back by the runtime.
     pub buf: B,
     /// Why it failed.
     pub error: Error,
@@ -55,8 +55,8 @@ impl<B> From<Failed<B>> for Error {
 }
 
 impl<L: Level, D: Device> Comm<L, D> {
-    /// Starts a send of a buffer that the request owns until it is over (MPI-4 section 3.7.2,
-    /// `MPI_Isend`): a `Vec`, `Box<[T]>`, `Arc<[T]>` or `&'static [T]`.
+    /// Starts a send of a buffer that the request owns until the operation is complete (MPI-4
+    /// section 3.7.2, `MPI_Isend`): a `Vec`, `Box<[T]>`, `Arc<[T]>` or `&'static [T]`.
     ///
     /// ```
     /// portolan::try_threads(2, |world| {
@@ -74,7 +74,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`send`](Self::send), and [`Exhausted`](crate::ErrorKind::Exhausted) when too many
-    /// requests are active. The error has the buffer.
+    /// requests are active. The error gives the buffer back.
     #[doc(alias = "MPI_Isend")]
     pub fn isend_owned<B: StableBuf>(
         &self,
@@ -85,8 +85,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.isend_in_mode(SendMode::Standard, buf, dest, tag.into())
     }
 
-    /// As [`isend_owned`](Self::isend_owned), complete when the receive has been matched as well
-    /// (MPI-4 section 3.7.2, `MPI_Issend`).
+    /// As [`isend_owned`](Self::isend_owned), but the send is complete only after a receive has
+    /// matched it (MPI-4 section 3.7.2, `MPI_Issend`).
     ///
     /// # Errors
     /// As [`isend_owned`](Self::isend_owned).
@@ -116,8 +116,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         Pending::new(self, started, held, false).map(SendRequest)
     }
 
-    /// Starts a receive into a buffer that the request owns until it is over (MPI-4 section 3.7.2,
-    /// `MPI_Irecv`): a `Vec` (its values, not its spare room) or `Box<[T]>`.
+    /// Starts a receive into a buffer that the request owns until the operation is complete (MPI-4
+    /// section 3.7.2, `MPI_Irecv`): a `Vec` (its values, not its spare capacity) or `Box<[T]>`.
     ///
     /// The type must be one for which every bit pattern is valid; that is checked when the program
     /// is compiled. Receive `bool`s and enums with [`recv`](Self::recv) or
@@ -126,7 +126,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Errors
     /// [`InvalidRank`](crate::ErrorKind::InvalidRank),
     /// [`InvalidTag`](crate::ErrorKind::InvalidTag), [`Exhausted`](crate::ErrorKind::Exhausted)
-    /// when too many requests are active. The error has the buffer.
+    /// when too many requests are active. The error gives the buffer back.
     #[doc(alias = "MPI_Irecv")]
     pub fn irecv_owned<B: StableBufMut>(
         &self,
@@ -157,8 +157,8 @@ struct Pending<B: StableBuf, L: Level, D: Device> {
     request: Request,
     /// Taken when the operation is over.
     held: Option<Held<B>>,
-    /// Whether dropping takes the operation back. A receive that nobody waits for would catch
-    /// another receive's message.
+    /// Whether dropping the request cancels the operation. An abandoned receive that stayed posted
+    /// would take a message meant for another receive.
     revocable: bool,
 }
 
@@ -184,7 +184,7 @@ impl<B: StableBuf, L: Level, D: Device> Pending<B, L, D> {
     }
 
     fn wait(mut self) -> Result<Completion<B>, Failed<B>> {
-        // A panic out of the device leaves `held` in place, and `drop` sees to it.
+        // If the device panics, `held` is still set, and `drop` deals with it.
         let outcome = self.comm.hosted().wait(self.request);
         let held = self
             .held
@@ -201,7 +201,7 @@ impl<B: StableBuf, L: Level, D: Device> Pending<B, L, D> {
     }
 
     fn is_complete(&self) -> bool {
-        // An error means that the next call gives it: that is complete, too.
+        // An error means that the next call returns it, so that counts as complete too.
         !matches!(self.comm.hosted().peek(self.request), Ok(None))
     }
 }
@@ -223,8 +223,8 @@ impl<B: StableBuf, L: Level, D: Device> Drop for Pending<B, L, D> {
     }
 }
 
-/// Gives up an active request: at once if it is over or can be taken back, else the device keeps
-/// the buffer until it is.
+/// Gives up an active request. If the request is complete or can be cancelled, it ends at once;
+/// otherwise the device keeps the buffer until the request is complete.
 pub(crate) fn abandon<K: Send + 'static, D: Device>(
     device: &D,
     request: Request,
@@ -232,12 +232,12 @@ pub(crate) fn abandon<K: Send + 'static, D: Device>(
     revocable: bool,
 ) {
     if revocable {
-        // A failed cancel shows at the completion.
+        // The completion shows whether the cancel failed.
         let _ = device.cancel(request);
     }
     if let Ok(None) = device.test(request) {
-        // An error would mean that the request has ended meanwhile, and dropping the buffer is
-        // right.
+        // An error would mean that the request has ended in the meantime, in which case it is right
+        // to drop the buffer.
         let _ = device.attach(
             request,
             device::Completion {
@@ -275,8 +275,8 @@ macro_rules! request {
                 self.0.is_complete()
             }
 
-            /// Asks for the operation to be cancelled (MPI-4 section 3.8.4, `MPI_Cancel`). Whether
-            /// it was, the status of [`wait`](Self::wait) says.
+            /// Asks for the operation to be cancelled (MPI-4 section 3.8.4, `MPI_Cancel`). The
+            /// status of [`wait`](Self::wait) says whether it was.
             ///
             /// # Errors
             /// [`Finalized`](crate::ErrorKind::Finalized).
@@ -314,24 +314,24 @@ macro_rules! request {
 request! {
     /// A send that owns its buffer ([`Comm::isend_owned`]).
     ///
-    /// Dropping an incomplete one lets the message go its way: the runtime keeps the buffer until
-    /// then. Forgetting one leaks the buffer.
+    /// Dropping an incomplete send does not stop the message: the runtime keeps the buffer until
+    /// the send is complete. Forgetting a send leaks the buffer.
     SendRequest, StableBuf
 }
 
 request! {
     /// A receive that owns its buffer ([`Comm::irecv_owned`]).
     ///
-    /// Dropping an incomplete one cancels it. Forgetting one leaks the buffer, which a message may
-    /// still fill.
+    /// Dropping an incomplete receive cancels it. Forgetting one leaks the buffer, which a message
+    /// may still fill.
     RecvRequest, StableBufMut
 }
 
 /// A request as a future; made by `.await`.
 ///
-/// It makes progress when it is polled, and asks to be polled again as soon as possible: it keeps
-/// its executor's thread busy, so await requests only where there is nothing else to do or on
-/// a thread of their own.
+/// It makes progress when it is polled, and asks to be polled again as soon as possible, which
+/// keeps its executor's thread busy. So await requests only on a thread that has nothing else to
+/// do.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless they are polled"]
 pub struct RequestFuture<R>(pub(crate) Option<R>);
@@ -343,7 +343,7 @@ impl<R: OwnedRequest> Future for RequestFuture<R> {
     type Output = Result<Completion<R::Buf>, Failed<R::Buf>>;
 
     /// # Panics
-    /// If it is polled after it was ready.
+    /// If it is polled again after it has returned `Ready`.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let request = self
             .0

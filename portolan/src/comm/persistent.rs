@@ -46,8 +46,8 @@ impl<L: Level, D: Device> Comm<L, D> {
             .inner
             .send_args(SendMode::Standard, dest, tag.into())
             .and_then(|args| {
-                // SAFETY: the arguments are this communicator's; while an operation is active
-                // nobody gets at the buffer, and it is kept until the operation is over.
+                // SAFETY: the arguments are this communicator's; while an operation is active no
+                // other code reaches the buffer, and it is kept until the operation is complete.
                 unsafe { self.init_send(&args, held.ptr(), held.len()) }
             });
         Persistent::new(self, made, held, false).map(PersistentSend)
@@ -85,9 +85,9 @@ impl<L: Level, D: Device> Comm<L, D> {
 struct Persistent<B: StableBuf, L: Level, D: Device> {
     comm: Comm<L, D>,
     request: Request,
-    /// Taken when the request is given up.
+    /// Taken when the program gives up the request.
     held: Option<Held<B>>,
-    /// Started and not yet known to be over: the buffer is the device's.
+    /// Started and not yet known to be complete: the device owns the buffer.
     active: bool,
     revocable: bool,
 }
@@ -119,7 +119,7 @@ impl<B: StableBufMut, L: Level, D: Device> Persistent<B, L, D> {
 
     fn start(&mut self) -> Result<()> {
         self.check_idle("start")?;
-        // Set first: if the device panics inside, nobody knows how far it got.
+        // Set first: if the device panics inside, it is unknown whether the operation has started.
         self.active = true;
         let started = self.comm.hosted().start(self.request);
         self.active = started.is_ok();
@@ -197,7 +197,7 @@ impl<B: StableBuf, L: Level, D: Device> Sealed for Persistent<B, L, D> {
     }
 
     fn is_over(&self) -> bool {
-        // As for requests that are started once, an error is the next call's.
+        // As for requests that are started once, the next call returns an error.
         self.active && !matches!(self.comm.hosted().peek(self.request), Ok(None))
     }
 }
@@ -209,7 +209,7 @@ impl<B: StableBuf, L: Level, D: Device> Drop for Persistent<B, L, D> {
         if self.active {
             abandon(device, self.request, held, self.revocable);
         }
-        // Inactive now, or given up already: then this is refused, and rightly.
+        // The request is inactive now. If it was already given up, the device rightly refuses.
         let _ = device.free(self.request);
     }
 }
@@ -236,28 +236,28 @@ macro_rules! persistent {
                 self.0.start()
             }
 
-            /// Waits until the operation is over; at once, with an empty status, if it was not
-            /// started (MPI-4 section 3.7.3, `MPI_Wait`).
+            /// Waits until the operation is complete (MPI-4 section 3.7.3, `MPI_Wait`). Returns at
+            /// once, with an empty status, if it was not started.
             ///
             /// # Errors
-            /// That of the operation; it is over then.
+            /// That of the operation, which is complete then.
             #[doc(alias = "MPI_Wait")]
             pub fn wait(&mut self) -> Result<Status> {
                 self.0.wait()
             }
 
-            /// The status, if the operation is over (MPI-4 section 3.7.3, `MPI_Test`). Makes
+            /// The status, if the operation is complete (MPI-4 section 3.7.3, `MPI_Test`). Makes
             /// progress.
             ///
             /// # Errors
-            /// That of the operation; it is over then.
+            /// That of the operation, which is complete then.
             #[doc(alias = "MPI_Test")]
             pub fn test(&mut self) -> Result<Option<Status>> {
                 self.0.test()
             }
 
             /// Asks for the active operation to be cancelled (MPI-4 section 3.8.4, `MPI_Cancel`).
-            /// Whether it was, the status of [`wait`](Self::wait) says.
+            /// The status of [`wait`](Self::wait) says whether it was.
             ///
             /// # Errors
             /// [`Finalized`](ErrorKind::Finalized).
@@ -269,23 +269,23 @@ macro_rules! persistent {
                 self.0.comm.raise(self.0.comm.hosted().cancel(self.0.request))
             }
 
-            /// The values, while no operation is active.
+            /// The values. They can be read only while no operation is active.
             ///
             /// # Errors
-            /// [`InvalidRequest`](ErrorKind::InvalidRequest) if one is.
+            /// [`InvalidRequest`](ErrorKind::InvalidRequest) if an operation is active.
             pub fn buf(&self) -> Result<&[B::Item]> {
                 self.0.buf()
             }
 
-            /// The values, to be changed while no operation is active.
+            /// The values, for writing. They can be changed only while no operation is active.
             ///
             /// # Errors
-            /// [`InvalidRequest`](ErrorKind::InvalidRequest) if one is.
+            /// [`InvalidRequest`](ErrorKind::InvalidRequest) if an operation is active.
             pub fn buf_mut(&mut self) -> Result<&mut [B::Item]> {
                 self.0.buf_mut()
             }
 
-            /// Waits if the operation is active, and gives the buffer back.
+            /// Gives the buffer back, after waiting for the operation if one is active.
             ///
             /// # Errors
             /// That of the operation, with the buffer.
@@ -299,13 +299,13 @@ macro_rules! persistent {
 persistent! {
     /// A send that can be started again and again ([`Comm::send_init`]).
     ///
-    /// Dropping an active one lets the message go its way.
+    /// Dropping an active send does not stop the message.
     PersistentSend
 }
 
 persistent! {
     /// A receive that can be started again and again ([`Comm::recv_init`]).
     ///
-    /// Dropping an active one cancels it.
+    /// Dropping an active receive cancels it.
     PersistentRecv
 }

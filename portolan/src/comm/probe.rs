@@ -7,11 +7,11 @@ use portolan_core::{Device, Result, Status};
 use super::{Comm, Message};
 
 impl<L: Level, D: Device> Comm<L, D> {
-    /// Waits for a message and says what it is, without receiving it (MPI-4 section 3.8.1,
+    /// Waits for a message and returns its status without receiving it (MPI-4 section 3.8.1,
     /// `MPI_Probe`).
     ///
-    /// Between this call and the receive another thread may take the message;
-    /// [`match_recv`](Self::match_recv) cannot be overtaken.
+    /// Another thread may receive the message between this call and the caller's receive.
+    /// [`match_recv`](Self::match_recv) has no such race.
     ///
     /// # Errors
     /// [`InvalidRank`](crate::ErrorKind::InvalidRank),
@@ -22,8 +22,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.raise(pattern.and_then(|pattern| self.hosted().probe_unchecked(&pattern)))
     }
 
-    /// What [`probe`](Self::probe) says, if a message is there (MPI-4 section 3.8.1,
-    /// `MPI_Iprobe`). Makes progress.
+    /// As [`probe`](Self::probe), but returns `None` at once if there is no message (MPI-4 section
+    /// 3.8.1, `MPI_Iprobe`). Makes progress.
     ///
     /// # Errors
     /// As [`probe`](Self::probe).
@@ -37,8 +37,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.raise(pattern.and_then(|pattern| self.hosted().iprobe_unchecked(&pattern)))
     }
 
-    /// Waits for a message and takes it: it is matched now and its data received later, when its
-    /// length is known (MPI-4 section 3.8.2, `MPI_Mprobe`).
+    /// Waits for a message and takes it (MPI-4 section 3.8.2, `MPI_Mprobe`): it is matched now, and
+    /// its data is received later, when the program knows its length.
     ///
     /// ```
     /// portolan::try_threads(2, |world| {
@@ -69,8 +69,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         Ok(Message::new(self, handle, status))
     }
 
-    /// [`match_recv`](Self::match_recv), if a message is there (MPI-4 section 3.8.2,
-    /// `MPI_Improbe`). Makes progress.
+    /// As [`match_recv`](Self::match_recv), but returns `None` at once if there is no message
+    /// (MPI-4 section 3.8.2, `MPI_Improbe`). Makes progress.
     ///
     /// # Errors
     /// As [`probe`](Self::probe).

@@ -15,12 +15,12 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// Receives into `buf` (MPI-4 section 3.2.4, `MPI_Recv`). The message may be shorter than the
     /// buffer: [`Status::count`] says how many values arrived.
     ///
-    /// Values of types with invalid bit patterns (`bool`, `char`, enums) are received aside and
-    /// checked before they are copied to `buf`.
+    /// Values of types with invalid bit patterns (`bool`, `char`, enums) are received into a
+    /// temporary buffer and checked before they are copied to `buf`.
     ///
     /// # Errors
-    /// [`Truncated`](ErrorKind::Truncated) if the message is longer than `buf`: the status is in
-    /// the error, the rest of the message is lost. [`TypeMismatch`](ErrorKind::TypeMismatch),
+    /// [`Truncated`](ErrorKind::Truncated) if the message is longer than `buf`: the error holds the
+    /// status, and the rest of the message is lost. [`TypeMismatch`](ErrorKind::TypeMismatch),
     /// [`InvalidValue`](ErrorKind::InvalidValue), [`InvalidRank`](ErrorKind::InvalidRank),
     /// [`InvalidTag`](ErrorKind::InvalidTag), [`PeerFailed`](ErrorKind::PeerFailed).
     #[doc(alias = "MPI_Recv")]
@@ -35,13 +35,14 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.raise(pattern.and_then(|pattern| self.recv_checked(&pattern, buf)))
     }
 
-    /// Receives a message of whatever length it has (MPI-4 section 3.8.2, `MPI_Mprobe` and
+    /// Receives a message of any length into a new vector (MPI-4 section 3.8.2, `MPI_Mprobe` and
     /// `MPI_Mrecv`).
     ///
     /// # Errors
     /// As [`recv_into`](Self::recv_into) except for truncation, and
     /// [`InvalidCount`](ErrorKind::InvalidCount) if the message is not a whole number of values,
-    /// [`Exhausted`](ErrorKind::Exhausted) if there is no memory for it. The message is lost then.
+    /// [`Exhausted`](ErrorKind::Exhausted) if there is not enough memory for it. In both cases the
+    /// message is lost.
     #[doc(alias("MPI_Mprobe", "MPI_Mrecv"))]
     pub fn recv<T: Datatype>(
         &self,
@@ -66,7 +67,7 @@ impl<L: Level, D: Device> Comm<L, D> {
         // SAFETY: the pattern is this communicator's, and there is room for one value.
         let status = unsafe { self.recv_values(&pattern, value.as_mut_ptr(), 1) };
         let status = self.raise(status)?;
-        // Of types without data, no byte is a value.
+        // A type without data has no bytes, so its one value arrives as none.
         let is_one = match T::PACKED_SIZE {
             0 => status.bytes == 0,
             _ => status.count::<T>() == Some(1),
@@ -183,7 +184,7 @@ impl<L: Level, D: Device> Comm<L, D> {
 
 /// How many whole values have arrived.
 pub(super) fn whole<T: Datatype>(status: &Status) -> usize {
-    // What arrived was in memory, so its size is a `usize`.
+    // The data that arrived is in memory, so its size is a `usize`.
     (status.bytes as usize)
         .checked_div(T::layout().size())
         .unwrap_or(0)

@@ -1,7 +1,7 @@
 //! Borrowed buffers and overlapping operations, in the manner of `std::thread::scope`.
 //!
-//! A request that is leaked cannot end a borrow: the scope's own list of requests decides, and no
-//! borrow of the scope ends before the scope does. Handles carry raw pointers, never references,
+//! A leaked request cannot end a borrow: the scope waits for the requests on its own list, and no
+//! borrow by the scope ends before the scope does. Handles carry raw pointers, never references,
 //! because the device uses the memory meanwhile.
 //!
 //! Budget: no allocation for up to 32 requests at a time, no system call, no lock and no locked
@@ -27,15 +27,15 @@ use registry::Registry;
 
 impl<L: Level, D: Device> Comm<L, D> {
     /// Runs `body`, in which operations on borrowed buffers may overlap with each other and with
-    /// computation; all of them are over when this returns.
+    /// computation. All of them are complete when this call returns.
     ///
-    /// If `body` succeeds, what it left unfinished is waited for. If it fails or panics, what can
-    /// be cancelled is cancelled, and the rest is waited for.
+    /// If `body` succeeds, the scope waits for the operations that it left unfinished. If it fails
+    /// or panics, the scope cancels those that can be cancelled and waits for the rest.
     ///
     /// A collective operation cannot be cancelled (MPI-4 section 3.8.4). If `body` returns an
-    /// error, this waits until the others have done their part in it; if they wait for something of
-    /// this rank first that it has not sent, nobody gets any further. If `body` panics, this rank
-    /// is declared failed to the others, for good: the operation ends on all ranks, with
+    /// error, the scope waits until the other ranks have done their part in it. If those first wait
+    /// for something that this rank has not sent, the job deadlocks. If `body` panics, this rank is
+    /// declared failed to the others, for good, and the operation ends on all ranks with
     /// [`PeerFailed`](crate::ErrorKind::PeerFailed).
     ///
     /// ```
@@ -56,7 +56,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// ```
     ///
     /// # Errors
-    /// That of `body`, or the first of the operations that were left unfinished.
+    /// That of `body`, or else the first error of an operation that was left unfinished.
     ///
     /// # Panics
     /// If `body` does. A panic that comes out of the device itself (from a handler of the program)
@@ -93,16 +93,16 @@ impl<L: Level, D: Device> Comm<L, D> {
 
 /// Where operations on borrowed buffers are started ([`Comm::scope`]).
 ///
-/// `'scope` is the life of the scope, during which its buffers stay borrowed; `'env` that of what
-/// it borrows.
+/// `'scope` is the lifetime of the scope, during which its buffers stay borrowed; `'env` is the
+/// lifetime of what the scope borrows.
 #[derive(Debug)]
 pub struct Scope<'scope, 'env: 'scope, L: Level = Single, D: Device = AnyDevice<L>> {
     comm: &'env Comm<L, D>,
     registry: Registry,
-    // Invariant in both, as `std::thread::Scope` is: neither life can be taken for another.
+    // Invariant in both, as `std::thread::Scope` is: neither lifetime can be shortened or extended.
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
-    /// Something was started that cannot be cancelled and needs what other ranks do.
+    /// An operation was started that cannot be cancelled and depends on other ranks.
     bound: Cell<bool>,
 }
 
@@ -131,8 +131,8 @@ impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
         self.send_in_mode(SendMode::Standard, data, dest, tag.into())
     }
 
-    /// As [`send`](Self::send), complete when the receive has been matched as well (MPI-4 section
-    /// 3.7.2, `MPI_Issend`).
+    /// As [`send`](Self::send), but the send is complete only after a receive has matched it (MPI-4
+    /// section 3.7.2, `MPI_Issend`).
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -268,7 +268,7 @@ impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
         self.comm
     }
 
-    /// The scope waits for the request before it ends.
+    /// Registers a request, for which the scope waits before it ends.
     #[inline]
     pub(crate) fn register(
         &'scope self,
@@ -284,36 +284,37 @@ impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
         })
     }
 
-    /// The same for a collective operation.
+    /// As [`register`](Self::register), for a collective operation.
     #[inline]
     pub(crate) fn register_bound(
         &'scope self,
         started: Result<Request>,
     ) -> Result<Registered<'scope, L, D>> {
         let registered = self.register(started)?;
-        // Most of a few bytes are over: those pay nothing.
+        // Most operations of a few bytes are complete already and need nothing more.
         if registered.place.is_some() {
             self.bound.set(true);
         }
         Ok(registered)
     }
 
-    /// Brings every registered request to its end; the first error of theirs. Most scopes have none
-    /// left.
+    /// Completes every registered request; returns the first of their errors. Most scopes have no
+    /// request left here.
     #[inline(never)]
     fn finish(&self, end: End) -> Result<()> {
         let device = self.comm.hosted();
         let mut outcome: Result<(), Error> = Ok(());
         let cancel_all = || {
-            // Whether it helps shows at the completion.
+            // The completion of the request shows whether the cancel took effect.
             self.registry.each(|request| drop(device.cancel(request)));
         };
         if end != End::Orderly {
             cancel_all();
         }
         if end == End::Panicked && self.bound.get() && self.has_active() {
-            // The others may wait for what this rank will not send any more, and not take part. As
-            // when a panic drops the world; an error in it would be that the rank has left already.
+            // The other ranks may be waiting for a message that this rank will not send any more,
+            // and so never take part. Leave the job, as a dropped world does during a panic. An
+            // error would only say that the rank has left already.
             let _ = device.leave(Leave::Panicked);
         }
         self.registry.each(|request| {
@@ -321,7 +322,7 @@ impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
                 && outcome.is_ok()
             {
                 outcome = Err(error);
-                // What is left may wait for what has failed.
+                // The remaining operations may depend on the one that failed.
                 cancel_all();
             }
         });
@@ -342,7 +343,7 @@ pub(crate) struct Registered<'scope, L: Level, D: Device> {
     comm: &'scope Comm<L, D>,
     registry: &'scope Registry,
     request: Request,
-    /// `None` for a request that was over when it was registered.
+    /// `None` if the request was complete when it was registered.
     place: Option<usize>,
 }
 
@@ -352,7 +353,7 @@ impl<L: Level, D: Device> Registered<'_, L, D> {
         let Some(place) = self.place else {
             return Ok(Status::EMPTY);
         };
-        // A panic out of the device leaves the request registered, and the scope sees to it.
+        // If the device panics, the request stays registered, and the scope completes it.
         let outcome = self.comm.hosted().wait(self.request);
         self.registry.remove(place);
         self.comm.raise(outcome)
@@ -424,16 +425,16 @@ pub struct ScopedRecv<'scope, T, L: Level = Single, D: Device = AnyDevice<L>> {
 }
 
 impl<'scope, T, L: Level, D: Device> ScopedRecv<'scope, T, L, D> {
-    /// Waits until the message is here (MPI-4 section 3.7.3, `MPI_Wait`) and gives the whole buffer
-    /// back, to be used again within the scope.
+    /// Waits until the message has arrived (MPI-4 section 3.7.3, `MPI_Wait`) and gives the whole
+    /// buffer back, to be used again within the scope.
     ///
     /// # Errors
-    /// As [`Comm::recv_into`]; the buffer stays borrowed until the scope ends then.
+    /// As [`Comm::recv_into`]; the buffer then stays borrowed until the scope ends.
     #[doc(alias = "MPI_Wait")]
     pub fn wait(self) -> Result<(&'scope mut [T], Status)> {
         let status = self.pending.wait()?;
         // SAFETY: these are pointer and length of the `&'scope mut [T]` that the receive was given,
-        // which nobody else can use; the device is done with it, and any bits are valid.
+        // which no other code can use; the device is done with it, and any bits are valid.
         let buf = unsafe { NonNull::slice_from_raw_parts(self.ptr, self.len).as_mut() };
         Ok((buf, status))
     }

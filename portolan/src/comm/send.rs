@@ -10,8 +10,8 @@ use portolan_datatype::Datatype;
 use super::Comm;
 
 impl<L: Level, D: Device> Comm<L, D> {
-    /// Sends values and returns when they may be changed again (MPI-4 section 3.2.1, `MPI_Send`).
-    /// A short message leaves at once; a long one waits for its receive.
+    /// Sends values and returns when they may be changed again (MPI-4 section 3.2.1, `MPI_Send`). A
+    /// short message leaves at once; the send of a long one waits for the matching receive.
     ///
     /// ```
     /// portolan::try_threads(2, |world| {
@@ -50,7 +50,7 @@ impl<L: Level, D: Device> Comm<L, D> {
         )
     }
 
-    /// Sends and returns when the receive has been matched as well (MPI-4 section 3.4,
+    /// Sends values and returns only after a receive has matched them (MPI-4 section 3.4,
     /// `MPI_Ssend`).
     ///
     /// # Errors
@@ -61,9 +61,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.send_in_mode(SendMode::Synchronous, data, dest, tag.into())
     }
 
-    /// Sends where the receive is known to be posted (MPI-4 section 3.4, `MPI_Rsend`). If it is
-    /// not, the message is delivered all the same and a counter shows it.
-    ///
+    /// Sends values whose receive is known to be posted (MPI-4 section 3.4, `MPI_Rsend`). If it is
+    /// not, the message is delivered all the same, and a counter records it.
     /// # Errors
     /// As [`send`](Self::send).
     #[doc(alias = "MPI_Rsend")]
@@ -116,7 +115,8 @@ impl<L: Level, D: Device> Comm<L, D> {
                 .as_ref()
                 .is_err_and(|error| error.kind() != ErrorKind::Truncated)
             {
-                // The job is in trouble: whoever should take the message may never do so.
+                // The receive failed, so the job is in trouble: the rank that should receive this
+                // message may never do so.
                 let _ = self.hosted().cancel(request);
             }
             let sent = self.hosted().wait(request);
@@ -127,7 +127,7 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.raise(outcome)
     }
 
-    /// Sends `data` and replaces it by what is received (MPI-4 section 3.10,
+    /// Sends `data` and replaces it by the message received (MPI-4 section 3.10,
     /// `MPI_Sendrecv_replace`). Copies the data once.
     ///
     /// # Errors

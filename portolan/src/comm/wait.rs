@@ -1,4 +1,4 @@
-//! Waiting for several requests. Each has its own result; nothing is lost on an error.
+//! Waiting for several requests. Each request has its own result, and an error loses none of them.
 
 use portolan_core::device::Check;
 use portolan_core::{Device, Result};
@@ -6,19 +6,20 @@ use portolan_core::{Device, Result};
 use super::{Completion, Failed};
 use crate::hosted::Hosted;
 
-/// What the functions of this module need of a request.
+/// The part of a request that the functions of this module need.
 ///
-/// Whoever has a bound on a trait can call the methods of its private parts. So these hand out
-/// neither the device nor the handle, with which safe code could free a request under its owner.
+/// Code with a bound on a public trait can call the methods of its private supertraits too. So
+/// these methods expose neither the device nor the handle, with which safe code could free a
+/// request that its owner still holds.
 pub trait Sealed {
-    /// Who makes progress; `None` if there is nothing to wait for.
+    /// The device that makes progress; `None` if there is nothing to wait for.
     fn host(&self) -> Option<&dyn Host>;
 
     /// Whether there was something to wait for, and it is over. Makes progress.
     fn is_over(&self) -> bool;
 }
 
-/// What waiting needs of a device.
+/// The part of a device that waiting needs.
 pub trait Host {
     /// See [`Device::completion_epoch`].
     fn epoch(&self) -> u64;
@@ -37,10 +38,10 @@ impl<D: Device> Host for Hosted<D> {
     }
 }
 
-/// A request of whatever kind: [`wait_any_of`] takes those of different types together.
+/// A request of any kind: [`wait_any_of`] accepts requests of different types together.
 ///
 /// Sealed. It is implemented by requests that own their buffers, by those in a
-/// [`Scope`](crate::Scope), by persistent ones (for which nobody waits while they are not active),
+/// [`Scope`](crate::Scope), by persistent ones (which are waited for only while they are active),
 /// by communicators that are being made, and by an `Option` of any of these, whose `None` is MPI's
 /// null request.
 pub trait AnyRequest: Sealed {}
@@ -57,7 +58,7 @@ impl<R: Sealed> Sealed for Option<R> {
 
 impl<R: AnyRequest> AnyRequest for Option<R> {}
 
-/// Makes a request out of a field that is waited for.
+/// Implements the private traits for a request type through the field that is waited for.
 macro_rules! any_request {
     ([$($generics:tt)*] $request:ty, $field:tt) => {
         impl<$($generics)*> $crate::comm::Sealed for $request {
@@ -92,10 +93,11 @@ pub trait OwnedRequest: AnyRequest + Sized {
     fn is_complete(&self) -> bool;
 }
 
-/// What became of a request.
+/// The result of a request.
 type Outcome<R> = Result<Completion<<R as OwnedRequest>::Buf>, Failed<<R as OwnedRequest>::Buf>>;
 
-/// Waits for all requests (MPI-4 section 3.7.5, `MPI_Waitall`); results are in their order.
+/// Waits for all requests (MPI-4 section 3.7.5, `MPI_Waitall`). The results are in the order of the
+/// requests.
 ///
 /// ```
 /// portolan::try_threads(3, |world| {
@@ -121,10 +123,11 @@ pub fn wait_all<R: OwnedRequest>(requests: impl IntoIterator<Item = R>) -> Vec<O
     requests.into_iter().map(R::wait).collect()
 }
 
-/// Waits until one of the requests is complete, removes it and returns its former index and result
-/// (MPI-4 section 3.7.5, `MPI_Waitany`). The others keep their order; `None` if there are none.
+/// Waits until one of the requests is complete, removes it, and returns its former index and its
+/// result (MPI-4 section 3.7.5, `MPI_Waitany`); `None` if there are no requests. The others keep
+/// their order.
 ///
-/// Requests of different types go to [`wait_any_of`].
+/// For requests of different types use [`wait_any_of`].
 ///
 /// # Errors
 /// [`Aborted`](crate::ErrorKind::Aborted) when the job ends; the requests stay as they are.
@@ -134,9 +137,9 @@ pub fn wait_any<R: OwnedRequest>(requests: &mut Vec<R>) -> Result<Option<(usize,
     Ok(found.map(|index| (index, requests.remove(index).wait())))
 }
 
-/// Waits until one of the requests, which may be of different types, is over, and returns its
-/// index, or the first of several (MPI-4 section 3.7.5, `MPI_Waitany`). Its own `wait` returns at
-/// once then, with its result. `None` if there is nothing to wait for.
+/// Waits until one of the requests, which may be of different types, is complete (MPI-4 section
+/// 3.7.5, `MPI_Waitany`). Returns its index, or the lowest if several are complete; that request's
+/// own `wait` then returns its result at once. `None` if there is nothing to wait for.
 ///
 /// ```
 /// use portolan::coll::Allreduce;
@@ -169,9 +172,9 @@ pub fn wait_any_of(requests: &[&dyn AnyRequest]) -> Result<Option<usize>> {
     wait_for(requests.iter().copied())
 }
 
-/// Waits until at least one of the requests is complete, removes all that are and returns their
-/// former indices and results (MPI-4 section 3.7.5, `MPI_Waitsome`). The others keep their order;
-/// empty if there are none.
+/// Waits until at least one of the requests is complete, removes all that are, and returns their
+/// former indices and results (MPI-4 section 3.7.5, `MPI_Waitsome`); empty if there are no
+/// requests. The others keep their order.
 ///
 /// # Errors
 /// [`Aborted`](crate::ErrorKind::Aborted) when the job ends; the requests stay as they are.
@@ -190,8 +193,8 @@ pub fn wait_some<R: OwnedRequest>(requests: &mut Vec<R>) -> Result<Vec<(usize, O
     Ok(done)
 }
 
-/// Makes progress until a request is over, and returns the first that is; `None` if there is
-/// nothing to wait for.
+/// Makes progress until a request is complete, and returns the first such request; `None` if there
+/// is nothing to wait for.
 fn wait_for<'r, R: Sealed + ?Sized + 'r>(
     requests: impl Iterator<Item = &'r R> + Clone,
 ) -> Result<Option<usize>> {
@@ -199,7 +202,8 @@ fn wait_for<'r, R: Sealed + ?Sized + 'r>(
     let Some(host) = hosts.next() else {
         return Ok(None);
     };
-    // Requests of several ranks in one thread: sleeping on one device would not hear of the others.
+    // If one thread holds requests of several ranks, it must not sleep on one device: it would not
+    // hear of completions on the others.
     let alone = hosts.all(|other| std::ptr::addr_eq(other, host));
     loop {
         let epoch = host.epoch();
