@@ -1,6 +1,6 @@
-//! One device out of those that are compiled in: an enum, and one match per call.
+//! One of the devices that are compiled in: an enum, and one match per call.
 //!
-//! With one feature the match folds away.
+//! With a single feature the match folds away.
 
 use std::convert::Infallible;
 use std::marker::PhantomData;
@@ -13,8 +13,8 @@ use portolan_core::level::{Level, Single};
 
 /// The device of a rank: one of those that the features of this crate compile in.
 ///
-/// Choosing is [`Builder`](crate::Builder)'s; what the device can do, its
-/// [`attributes`](Device::attributes) say.
+/// [`Builder`](crate::Builder) chooses it; its [`attributes`](Device::attributes) say what it can
+/// do.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AnyDevice<L: Level = Single> {
@@ -24,11 +24,11 @@ pub enum AnyDevice<L: Level = Single> {
     /// The engine over libfabric (feature `ofi`).
     #[cfg(feature = "ofi")]
     Ofi(Engine<portolan_ofi::Ofi, L>),
-    /// Libfabric, whose provider matches messages with receives (feature `ofi`,
+    /// libfabric with a provider that matches messages with receives itself (feature `ofi`,
     /// `PORTOLAN_MATCH=native`).
     #[cfg(feature = "ofi")]
     OfiNative(portolan_ofi::Native<L>),
-    /// The engine over the reference transport, which joins threads of one process (feature
+    /// The engine over the reference transport, which connects threads of one process (feature
     /// `memory`, for tests).
     #[cfg(feature = "memory")]
     Memory(Engine<portolan_core::transport::memory::Memory, L>),
@@ -36,7 +36,7 @@ pub enum AnyDevice<L: Level = Single> {
     /// only.
     #[cfg(feature = "t3e-sim")]
     T3e(crate::one_thread::OneThread<portolan_t3e_sim::T3e, L>),
-    /// Keeps the enum an enum when nothing is compiled in. Cannot be made.
+    /// Keeps this an enum when no device is compiled in. It cannot be constructed.
     #[doc(hidden)]
     Never(Infallible, PhantomData<fn() -> L>),
 }
@@ -60,7 +60,7 @@ macro_rules! each_variant {
 }
 
 impl<L: Level> AnyDevice<L> {
-    /// Says who hears of waits that last too long.
+    /// Sets the hook that is called when a wait lasts too long.
     #[cfg_attr(
         not(any(
             feature = "memory",
@@ -87,7 +87,7 @@ impl<L: Level> AnyDevice<L> {
         reason = "there is no device to hand the arguments to"
     )
 )]
-// SAFETY: every call goes to a device that keeps the contract.
+// SAFETY: every call is passed on to a device that keeps the contract.
 unsafe impl<L: Level> Device for AnyDevice<L> {
     delegate_device! { each_variant: everything }
 }

@@ -1,8 +1,9 @@
-//! Which transport: what is wanted, what is compiled in, what is usable, the same on every rank.
+//! The choice of the transport, from what is wanted, compiled in and usable; it is the same on
+//! every rank.
 //!
-//! Every rank casts a [`Vote`]: what it was asked for, and what it can use. The votes travel
-//! through the bootstrap before any transport exists, and [`decide`] is a pure function of all of
-//! them, so that every rank chooses the same, or fails with the same text.
+//! Every rank casts a [`Vote`]: the transport that it was asked for, and those that it can use. The
+//! votes travel through the bootstrap before any transport exists. [`decide`] is a pure function of
+//! all of them, so every rank makes the same choice, or fails with the same text.
 
 mod nodes;
 
@@ -14,7 +15,7 @@ use portolan_core::{Error, ErrorKind, Result};
 
 use nodes::{Node, rule_out};
 
-/// How the ranks of a job live together.
+/// Where the ranks of a job run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Each rank is a process.
@@ -26,7 +27,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// As people read it.
+    /// The name for messages.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Processes => "processes",
@@ -42,10 +43,10 @@ impl Place {
 pub struct TransportInfo {
     /// Its name, as in `PORTOLAN_TRANSPORT`.
     pub name: &'static str,
-    /// Why a job of processes cannot use it here, quoting the error seen; `None` if it can.
+    /// Why a job of processes cannot use it here, quoting the original error; `None` if it can.
     pub unusable: Option<String>,
-    /// What it has found to work over, the best first, and why each cannot be used; empty where
-    /// there is no choice. [`transports`] fills it.
+    /// The alternatives that it has found to work over, the best first, and why each cannot be
+    /// used; empty where there is only one. [`transports`] fills it in.
     pub found: Vec<(String, Option<String>)>,
 }
 
@@ -61,15 +62,15 @@ impl TransportInfo {
 }
 
 /// The transports that this program was compiled with, the best first, and whether a job of
-/// processes can use them here. Tries each of them, under the settings that the environment gives:
-/// takes some milliseconds.
+/// processes can use them here. The call tries each of them under the settings of the environment,
+/// which takes some milliseconds.
 #[must_use]
 pub fn transports() -> Vec<TransportInfo> {
     let (settings, _) = Settings::inspect(std::env::vars_os());
     candidates(Place::Processes, &settings, Eager::Yes)
 }
 
-/// Whether to try what is slow to try and is not going to be chosen.
+/// Whether to try transports that are slow to try even if they are not going to be chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Eager {
     Yes,
@@ -110,7 +111,7 @@ pub(crate) fn candidates(place: Place, settings: &Settings, eager: Eager) -> Vec
     all
 }
 
-/// libfabric. It has providers to look at, so it is tried only if it may be chosen.
+/// libfabric. Trying it means querying providers, so it is tried only if it may be chosen.
 #[cfg(feature = "ofi")]
 fn ofi(place: Place, settings: &Settings, eager: Eager, better: &[TransportInfo]) -> TransportInfo {
     if place == Place::OneThread {
@@ -152,21 +153,21 @@ fn ofi(place: Place, settings: &Settings, eager: Eager, better: &[TransportInfo]
     info
 }
 
-/// The transport that somebody asked for.
+/// The transport that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Wanted {
     name: String,
-    /// How, as people read it.
+    /// How it was asked for, for messages.
     by: String,
 }
 
 /// What one rank wants and can use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Vote {
-    /// Where it is.
+    /// The node that it is on.
     node: Node,
     wanted: Option<Wanted>,
-    /// What is compiled in, the best first, and why it cannot be used.
+    /// The transports compiled in, the best first, and why each cannot be used.
     candidates: Vec<(String, Option<String>)>,
 }
 
@@ -193,7 +194,7 @@ impl Vote {
         }
     }
 
-    /// As lines of fields that are separated by tabs.
+    /// Encodes the vote as lines of fields that are separated by tabs.
     fn encode(&self) -> String {
         let clean = |text: &str| text.replace(['\t', '\n'], " ");
         let Node { identity, host } = &self.node;
@@ -239,21 +240,23 @@ pub(crate) struct Choice {
     pub(crate) why: String,
 }
 
-/// The transport that all ranks of a job of processes choose. Collective.
+/// Finds the transport that all ranks of a job of processes use. Collective.
 pub(crate) fn agree(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Choice> {
     let vote = |eager| Vote::new(settings, &candidates(Place::Processes, settings, eager));
     let mut votes = poll(bootstrap, &vote(Eager::No), "transport")?;
     let open = votes.iter().all(|vote| vote.wanted.is_none());
     if rule_out(&mut votes) && open {
-        // The best on one node is out: what was not tried because of it is tried now.
+        // The best transport within one node is ruled out. So each rank now tries those that it
+        // skipped because of it.
         votes = poll(bootstrap, &vote(Eager::Yes), "transport.across")?;
         rule_out(&mut votes);
     }
     let choice = decide(&votes);
     if choice.is_err() && votes.len() > 1 {
-        // All ranks came to this. Who has its answers before the others would end, and Hydra, which
-        // ends the others for it, loses what everybody had said where it was about to answer one of
-        // them. If the launcher is gone, the error of the votes is still the one to tell.
+        // All ranks reach this error. Without this fence, a rank that has all its answers would
+        // exit before the others have theirs. Hydra would then end those others, and lose the votes
+        // if it was just about to answer one of them. If the launcher is gone, the error of the
+        // votes is still the one to report.
         let _ = bootstrap.fence();
     }
     choice
@@ -279,7 +282,7 @@ fn poll(bootstrap: &mut dyn Bootstrap, vote: &Vote, name: &str) -> Result<Vec<Vo
     exchange(bootstrap).map_err(|error| Error::new(ErrorKind::Job, error.to_string()))
 }
 
-/// What the votes of all ranks come to: a function of nothing else.
+/// The choice that follows from the votes of all ranks, and from nothing else.
 pub(crate) fn decide(votes: &[Vote]) -> Result<Choice> {
     let first = &votes[0];
     if votes.iter().any(|vote| vote.wanted != first.wanted) {
@@ -323,7 +326,8 @@ pub(crate) fn decide(votes: &[Vote]) -> Result<Choice> {
     }
 }
 
-/// The same error on every rank: it names no rank of its own.
+/// An error that is the same on every rank, because its text does not name the rank that reports
+/// it.
 fn unavailable(text: String) -> Error {
     Error::new(ErrorKind::TransportUnavailable, text)
 }
@@ -348,7 +352,7 @@ fn inventory(votes: &[Vote], usable: &dyn Fn(&str) -> bool) -> String {
     )
 }
 
-/// Why `name` is not usable, each reason once, with the ranks that have it.
+/// Why `name` is not usable: each reason once, with the ranks that gave it.
 fn reasons(votes: &[Vote], name: &str) -> Vec<String> {
     let mut reasons: Vec<(String, Vec<usize>)> = Vec::new();
     for (rank, vote) in votes.iter().enumerate() {
@@ -420,9 +424,9 @@ fn rank_list(ranks: &[usize]) -> String {
     format!("{plural} {}{more}", shown.join(", "))
 }
 
-/// Variables of libraries below the transports, and what a launcher gives every rank of a job in
-/// them, unless they are set already: the libraries read them once, and ranks with different values
-/// do not get on.
+/// Variables of libraries below the transports, with the values that a launcher gives to every rank
+/// of a job unless they are set already. The libraries read them once, and ranks with different
+/// values do not work together.
 #[must_use]
 pub fn rank_variables() -> &'static [(&'static str, &'static str)] {
     &[
@@ -552,7 +556,7 @@ mod tests {
         let own = vote(Some("pigeons"), &candidates);
         other.put("transport.1", &own.encode()).unwrap();
         other.fence().unwrap();
-        // The one that refuses may have all its answers now; this one has none.
+        // The refusing rank may have all its answers now; this one has none yet.
         other.get("transport.0").unwrap();
         other.fence().expect("the other has not left");
         assert!(refused.join().unwrap().is_err());

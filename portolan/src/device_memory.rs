@@ -1,20 +1,23 @@
-//! Memory that the processor cannot load and store: a GPU's.
+//! Memory that the processor cannot load and store: that of an accelerator, such as a GPU.
 //!
-//! A [`Slice`] or [`SliceMut`] describes values in such memory. To make one is unsafe, because
-//! nothing here can know whether the address is good; to send and receive it is not.
+//! A [`Slice`] or [`SliceMut`] describes values in such memory. Making one is unsafe, because this
+//! crate cannot know whether the address is good; sending and receiving it is safe.
 //! [`Comm::send_device`], [`Comm::recv_device`], [`Comm::sendrecv_device`], [`Scope::send_device`]
-//! and [`Scope::recv_device`] take them, for types without padding. By [`Comm::share_device`],
-//! [`Comm::put_device`] and [`Comm::get_device`] ranks write to and read from such memory of each
-//! other. The other side does not see the difference: what one rank sends from a GPU another may
-//! receive into a `Vec`.
+//! and [`Scope::recv_device`] accept them, for types without padding. With [`Comm::share_device`],
+//! [`Comm::put_device`] and [`Comm::get_device`] ranks write to and read from each other's
+//! accelerator memory. The other side sees no difference: one rank may send from a GPU what another
+//! receives into a `Vec`.
 //!
-//! Where the network reads and writes such memory by itself (a provider of libfabric with
-//! `FI_HMEM`), long messages go there directly. Elsewhere they go through a few chunks of the
-//! host's memory, which the driver locks: one is copied while the transport moves another, and no
-//! message takes more of them, however long it is. The driver of the memory is found by itself
-//! (CUDA's, `libcuda.so.1`, is opened at the first use and never linked), or is given to
-//! [`World::set_accelerators`]. Without a driver for a kind of memory calls fail with
+//! Where the network can access such memory itself (a provider of libfabric with `FI_HMEM`), long
+//! messages go there directly. Elsewhere they go through a few chunks of host memory that the
+//! driver has locked. One chunk is copied while the transport moves another, and no message takes
+//! more chunks, however long it is. The driver of the memory is found automatically (CUDA's
+//! `libcuda.so.1` is opened at the first use and never linked), or given to
+//! [`World::set_accelerators`]. Without a driver for a kind of memory, calls fail with
 //! [`UnsupportedMemory`](crate::ErrorKind::UnsupportedMemory).
+//!
+//! The following example uses a CUDA crate that gives addresses as integers (here `x.address()`; in
+//! `cudarc` it is the `CUdeviceptr` of `device_ptr`):
 //!
 //! With a crate for CUDA that gives addresses as integers (here `x.address()`, in `cudarc` it is
 //! the `CUdeviceptr` of `device_ptr`):
@@ -74,7 +77,7 @@ use crate::comm::raw::{all_bytes, any_bits};
 use crate::comm::{Comm, Registered, Scope, any_request};
 use crate::world::World;
 
-/// Values in memory of a device, to be sent.
+/// Values in accelerator memory, to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Slice<'a, T> {
     address: u64,
@@ -83,7 +86,7 @@ pub struct Slice<'a, T> {
     life: PhantomData<&'a [T]>,
 }
 
-/// Values in memory of a device, to be received into.
+/// Values in accelerator memory, to receive into.
 #[derive(Debug)]
 pub struct SliceMut<'a, T> {
     address: u64,
@@ -94,7 +97,7 @@ pub struct SliceMut<'a, T> {
 
 macro_rules! constructors {
     ($what:literal) => {
-        /// `len` values of CUDA memory that begin at an address: a `CUdeviceptr`.
+        /// `len` values that begin at an address of CUDA memory, a `CUdeviceptr`.
         ///
         /// # Safety
         /// As for [`new`](Self::new), and CUDA's driver has been initialised.
@@ -104,7 +107,7 @@ macro_rules! constructors {
             unsafe { Self::new(MemoryKind::Cuda, address, len) }
         }
 
-        /// `len` values that begin at an address of memory of a kind, of the host's too.
+        /// `len` values that begin at an address of memory of any kind, including the host's.
         ///
         /// # Safety
         #[doc = concat!("For the lifetime, as many values must be there, aligned, ", $what)]
@@ -130,7 +133,7 @@ macro_rules! constructors {
             self.len == 0
         }
 
-        /// In what memory they are.
+        /// The kind of memory that they are in.
         #[must_use]
         pub fn kind(&self) -> MemoryKind {
             self.kind
@@ -162,8 +165,9 @@ fn buf(kind: MemoryKind, address: u64, count: usize, layout: &Layout) -> TypedBu
 }
 
 impl<L: Level, D: Device> World<L, D> {
-    /// Uses these drivers for memory that is not the host's, instead of those that would be found.
-    /// `false` if such memory has been used already, or this has been called.
+    /// Uses these drivers for accelerator memory, instead of those that would be found
+    /// automatically. Returns `false`, without effect, if such memory has been used already or if
+    /// this has been called before.
     ///
     /// ```
     /// let world = portolan::Jobs::in_process(1)?.remove(0);
@@ -177,12 +181,12 @@ impl<L: Level, D: Device> World<L, D> {
 }
 
 impl<L: Level, D: Device> Comm<L, D> {
-    /// Sends values in memory of a device and returns when they may be changed again:
-    /// [`send`](Self::send). The [module](crate::device_memory) has an example.
+    /// Sends values in accelerator memory, as [`send`](Self::send) does, and returns when they may
+    /// be changed again. The [module](crate::device_memory) has an example.
     ///
     /// # Errors
     /// As [`send`](Self::send), and [`UnsupportedMemory`](ErrorKind::UnsupportedMemory) if there is
-    /// no driver for the memory, or it does not know the address.
+    /// no driver for the memory, or the driver does not know the address.
     pub fn send_device<T: Datatype>(
         &self,
         data: &Slice<'_, T>,
@@ -195,8 +199,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.raise(sent)
     }
 
-    /// Receives into memory of a device: [`recv_into`](Self::recv_into). The type must be one for
-    /// which every bit pattern is valid.
+    /// Receives into accelerator memory, as [`recv_into`](Self::recv_into) does. The type must be
+    /// one for which every bit pattern is valid.
     ///
     /// # Errors
     /// As [`recv_into`](Self::recv_into), and [`UnsupportedMemory`](ErrorKind::UnsupportedMemory).
@@ -214,7 +218,7 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.raise(received)
     }
 
-    /// Sends and receives at the same time: [`sendrecv`](Self::sendrecv).
+    /// Sends and receives at the same time, as [`sendrecv`](Self::sendrecv) does.
     ///
     /// # Errors
     /// Those of [`send_device`](Self::send_device) and of [`recv_device`](Self::recv_device).
@@ -229,8 +233,8 @@ impl<L: Level, D: Device> Comm<L, D> {
     ) -> Result<Status> {
         let pattern = self.raise(self.inner.pattern(source.into(), recv_tag.into()))?;
         let guard = NoUnwind::new("a send-receive of a device");
-        // The receive first: it can be taken back if the send does not start, for want of a driver,
-        // say.
+        // The receive starts first, because it can be cancelled if the send does not start, for
+        // want of a driver, say.
         let started = self.start_device_recv(room, &pattern);
         let outcome = started.and_then(|incoming| {
             let outgoing = match self.start_device_send(data, dest, send_tag.into()) {
@@ -245,8 +249,8 @@ impl<L: Level, D: Device> Comm<L, D> {
             let dead =
                 |error: &Error| matches!(error.kind(), ErrorKind::PeerFailed | ErrorKind::Aborted);
             if received.as_ref().is_err_and(dead) {
-                // Whoever should take the message may never do so. After other errors, of a driver,
-                // say, it waits for the message.
+                // The rank that should receive this message may never do so. After other errors,
+                // such as a driver's, it still waits for the message.
                 let _ = self.hosted().cancel(outgoing);
             }
             let sent = self.hosted().wait(outgoing);
@@ -257,8 +261,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.raise(outcome)
     }
 
-    /// A blocking send. To this rank itself there is nobody else to receive meanwhile, so nothing
-    /// is waited for: the values are copied.
+    /// A blocking send. A rank that sends to itself has no other thread of control to receive
+    /// meanwhile, so the send does not wait: the values are copied.
     fn send_staged<T: Datatype>(&self, data: &Slice<'_, T>, dest: u32, tag: Tag) -> Result<()> {
         if data.kind == MemoryKind::Host {
             let args = self.device_send_args::<T>(dest, tag)?;
@@ -290,7 +294,7 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.inner.send_args(SendMode::Standard, dest, tag)
     }
 
-    /// The values stay borrowed by whoever calls, until the request is over.
+    /// The caller keeps the values borrowed until the request is complete.
     fn start_device_send<T: Datatype>(
         &self,
         data: &Slice<'_, T>,
@@ -300,8 +304,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         let args = self.device_send_args::<T>(dest, tag)?;
         let layout = T::layout();
         let values = buf(data.kind, data.address, data.len, &layout);
-        // SAFETY: the arguments are this communicator's; whoever made the slice promised the values
-        // for its life, and the callers complete the request within that.
+        // SAFETY: the arguments are this communicator's. The maker of the slice promised the values
+        // for its lifetime, and the callers complete the request within that.
         unsafe { self.staging().isend(self.hosted(), &args, values) }
     }
 
@@ -317,15 +321,15 @@ impl<L: Level, D: Device> Comm<L, D> {
         };
         let layout = T::layout();
         let values = buf(room.kind, room.address, room.len, &layout);
-        // SAFETY: the pattern is this communicator's; else as above, and every bit pattern is a
-        // value.
+        // SAFETY: the pattern is this communicator's; for the rest, as above, and every bit pattern
+        // is a value.
         unsafe { self.staging().irecv(self.hosted(), pattern, values) }
     }
 }
 
 impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
-    /// Starts a send from memory of a device that stays as it is until the scope ends:
-    /// [`Comm::send_device`].
+    /// Starts a send from accelerator memory, as [`Comm::send_device`] does. The memory must stay
+    /// as it is until the scope ends.
     ///
     /// # Errors
     /// As [`Comm::send_device`].
@@ -339,8 +343,8 @@ impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
         self.register(started).map(ScopedTransfer)
     }
 
-    /// Starts a receive into memory of a device, which is the receive's until the scope ends:
-    /// [`Comm::recv_device`].
+    /// Starts a receive into accelerator memory, as [`Comm::recv_device`] does. The memory belongs
+    /// to the receive until the scope ends.
     ///
     /// ```
     /// use portolan::device_memory::{MemoryKind, Slice, SliceMut};
@@ -383,7 +387,7 @@ impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
     }
 }
 
-/// A send or receive of a device's memory in a [`Scope`]. Dropping it leaves it to the scope.
+/// A send or receive of accelerator memory in a [`Scope`]. Dropping it leaves it to the scope.
 #[derive(Debug)]
 pub struct ScopedTransfer<'scope, L: Level = Single, D: Device = AnyDevice<L>>(
     Registered<'scope, L, D>,
@@ -392,7 +396,7 @@ pub struct ScopedTransfer<'scope, L: Level = Single, D: Device = AnyDevice<L>>(
 any_request!(['scope, L: Level, D: Device] ScopedTransfer<'scope, L, D>, 0);
 
 impl<L: Level, D: Device> ScopedTransfer<'_, L, D> {
-    /// Waits until it is over (MPI-4 section 3.7.3, `MPI_Wait`).
+    /// Waits until the operation is complete (MPI-4 section 3.7.3, `MPI_Wait`).
     ///
     /// # Errors
     /// As [`Comm::send_device`] and [`Comm::recv_device`].

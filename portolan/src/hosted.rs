@@ -1,4 +1,4 @@
-//! A device together with the job it belongs to: what is ended when the last handle goes.
+//! A device together with the job it belongs to; the job is left when the last handle is dropped.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,16 +14,17 @@ use portolan_core::{Error, ErrorKind, Result};
 
 use crate::comm::Budget;
 
-/// A device in its job: hands every call on, and leaves the job when it is dropped.
+/// A device in its job. It passes every call on to the device, and leaves the job when it is
+/// dropped.
 ///
-/// Communicators, requests and messages hold it, so that no handle outlives the runtime.
+/// Communicators, requests and messages hold it, so no handle outlives the runtime.
 pub struct Hosted<D: Device> {
     device: D,
     /// The connection to the launcher, until the job is left.
     launcher: Launcher,
-    /// The rank has left, in whatever way.
+    /// The rank has left the job, in any way.
     left: AtomicBool,
-    /// A call returned an error that the program may be about to die of.
+    /// A call returned an error that may be about to end the program.
     troubled: AtomicBool,
     /// A call told the program that another rank has failed, and the program went on.
     told: AtomicBool,
@@ -34,35 +35,37 @@ pub struct Hosted<D: Device> {
     counters: bool,
     /// Memory for buffered sends.
     pub(crate) budget: Arc<Budget>,
-    /// What the settings say of collective operations, until the world's communicator is made.
+    /// The settings of collective operations, until the world's communicator is made.
     pub(crate) collectives: Option<Result<Options>>,
-    /// What collective operations have cost on communicators that are gone, once there is one.
+    /// The cost of collective operations on communicators that have been dropped; set once there is
+    /// a communicator.
     pub(crate) totals: OnceLock<Arc<Totals>>,
-    /// Who copies from and to memory of devices: found at its first use, if nobody has said.
+    /// The accelerators' drivers. They are found at the first use, unless the program has given
+    /// them.
     pub(crate) staging: OnceLock<Staging>,
 }
 
 /// How the job around a device ends.
 pub(crate) struct Ending {
-    /// Leaving waits for the other ranks. Not where one thread steps all of them.
+    /// Leaving waits for the other ranks. False where one thread steps all of them.
     pub(crate) together: bool,
-    /// The job ends when the program meets a rank that has died.
+    /// The job ends when the program discovers that a rank has died.
     pub(crate) fatal_failures: bool,
     pub(crate) launcher: Launcher,
 }
 
-/// The connection to the launcher, if there is one and the job has not been left. The device has
-/// it, too, to report long waits.
+/// The connection to the launcher; `None` without a launcher or once the job has been left. The
+/// device shares it, to report long waits.
 pub(crate) type Launcher = Arc<Mutex<Option<Box<dyn Bootstrap>>>>;
 
 /// How a rank leaves its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leave {
-    /// Completes what was started and waits for the others.
+    /// Completes the operations that were started, and waits for the others.
     Orderly,
-    /// The program finished, as far as can be seen.
+    /// The last handle was dropped; as far as can be seen, the program finished.
     Dropped,
-    /// The program said that it failed.
+    /// The program reported that it failed.
     Failed,
     /// A panic is under way, or ended the rank's thread.
     Panicked,
@@ -86,7 +89,8 @@ impl<D: Device> Hosted<D> {
         }
     }
 
-    /// The error as a communicator of this error mode and name has it.
+    /// Adds this rank and device to an error, and applies the error mode of the communicator with
+    /// this name.
     #[cold]
     pub(crate) fn judge(
         &self,
@@ -105,8 +109,8 @@ impl<D: Device> Hosted<D> {
         error
     }
 
-    /// The program is about to be given an error: remembers it (see [`World`](crate::World) on
-    /// ending), or ends the job if it is one that the job does not survive.
+    /// Remembers an error that is about to be returned to the program (see [`World`](crate::World)
+    /// on ending), or ends the job if the job does not survive such errors.
     #[cold]
     pub(crate) fn note_error(&self, error: &Error) {
         if self.fatal_failures && error.kind() == ErrorKind::PeerFailed {
@@ -115,7 +119,8 @@ impl<D: Device> Hosted<D> {
         if error.kind() == ErrorKind::PeerFailed {
             self.told.store(true, Ordering::Relaxed);
         }
-        // These say nothing of this rank: the job is known to be broken, or nothing is.
+        // These say nothing of this rank: either the job is known to be broken, or nothing is
+        // wrong.
         let elsewhere = [
             ErrorKind::Aborted,
             ErrorKind::Finalized,
@@ -127,7 +132,7 @@ impl<D: Device> Hosted<D> {
         }
     }
 
-    /// Whether the program knows that a rank has failed.
+    /// Whether the program has been told that a rank has failed.
     pub(crate) fn was_told(&self) -> bool {
         self.told.load(Ordering::Relaxed)
     }
@@ -137,8 +142,8 @@ impl<D: Device> Hosted<D> {
         self.leave_with(how, |_| 0)
     }
 
-    /// The same; `live` says what collective operations have cost on communicators that have not
-    /// ended.
+    /// As [`leave`](Self::leave); `live` returns the cost of collective operations on communicators
+    /// that still exist.
     pub(crate) fn leave_with(&self, how: Leave, live: impl Fn(Counters) -> u64) -> Result<()> {
         // Relaxed: the flag carries no data, it only lets one caller in.
         if self.left.swap(true, Ordering::Relaxed) {
@@ -147,8 +152,9 @@ impl<D: Device> Hosted<D> {
         let troubled = self.troubled.load(Ordering::Relaxed);
         let why = match how {
             Leave::Panicked => Some("it panicked"),
-            // The process is about to end, and the job with it: its launcher is to hear of that
-            // from this rank's exit code, not from a rank that was told before.
+            // The process is about to end, and the job with it. The launcher is to learn of that
+            // from this rank's exit code, and not first from another rank that was told of the
+            // failure.
             Leave::Failed if self.fatal_failures => {
                 self.device.end_silently();
                 return Ok(());
@@ -194,7 +200,7 @@ impl<D: Device> Hosted<D> {
             .take()
     }
 
-    /// `live` counts on communicators that have not ended.
+    /// Prints the counters; `live` returns those of communicators that still exist.
     fn print_counters(&self, live: impl Fn(Counters) -> u64) {
         let rank = self.device.attributes().world_rank;
         let mut text = String::new();
@@ -208,7 +214,7 @@ impl<D: Device> Hosted<D> {
                 "portolan: rank {rank}: collective_{name} {value}\n"
             ));
         }
-        // Whoever asked for counters and closed standard error does not want them.
+        // A program that asked for counters and closed standard error does not want them.
         let _ = std::io::stderr().write_all(text.as_bytes());
     }
 }
@@ -244,7 +250,7 @@ macro_rules! inner {
     }};
 }
 
-// SAFETY: every call goes to a device that keeps the contract.
+// SAFETY: every call is passed on to a device that keeps the contract.
 unsafe impl<D: Device> Device for Hosted<D> {
     delegate_device! { inner:
         lifecycle, contiguous, datatypes, driven, persistent, queues, requests, packing, active_messages,
@@ -255,7 +261,7 @@ unsafe impl<D: Device> Device for Hosted<D> {
         self.leave(Leave::Orderly)
     }
 
-    /// Tells the launcher first, so that it hears the code whatever becomes of this process.
+    /// Tells the launcher first, so that it learns the code even if this process then dies.
     fn abort(&self, code: i32, facility: Option<&str>, message: Option<&str>) -> ! {
         if let Some(mut bootstrap) = self.take_bootstrap() {
             bootstrap.abort(code, message.unwrap_or("the program ended the job"));

@@ -1,4 +1,4 @@
-//! Devices that one thread at a time can use: they exist at level `Single` only.
+//! Devices that one thread at a time can use. They exist at level `Single` only.
 
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -6,10 +6,10 @@ use std::ops::Deref;
 use portolan_core::level::{Level, Multiple};
 use portolan_core::{Error, ErrorKind, Result};
 
-/// A device that cannot be shared between threads, in a place whose type allows every level.
+/// A device that cannot be shared between threads, wrapped in a type that exists for every level.
 #[derive(Debug)]
 pub struct OneThread<D, L: Level> {
-    /// On the heap: such a device is larger than the others, and its path is not the shortest
+    /// On the heap, because such a device is larger than the others; its path is not the shortest
     /// anyway.
     device: Box<D>,
     level: PhantomData<fn() -> L>,
@@ -26,7 +26,7 @@ impl<D, L: Level> OneThread<D, L> {
             .remedy("leave out Builder::multiple, or choose another transport"))
     }
 
-    /// The device at this level; `check` has been asked.
+    /// Wraps the device for this level; the caller has called `check` first.
     pub(crate) fn new(name: &str, device: D) -> Result<Self> {
         Self::check(name)?;
         Ok(Self {
@@ -36,8 +36,7 @@ impl<D, L: Level> OneThread<D, L> {
     }
 }
 
-// SAFETY: there is no value of this type: `new` is the only way to one, and refuses level
-// `Multiple`.
+// SAFETY: no value of this type exists: only `new` can make one, and it refuses level `Multiple`.
 unsafe impl<D> Sync for OneThread<D, Multiple> {}
 
 impl<D, L: Level> Deref for OneThread<D, L> {

@@ -1,4 +1,4 @@
-//! Whole jobs inside one process: threads as ranks, or one thread that steps all of them.
+//! Whole jobs inside one process: a thread per rank, or one thread that steps all of them.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -15,13 +15,13 @@ use crate::{Builder, World};
 
 /// Runs a job whose ranks are `n` threads of this process; the results are in the order of ranks.
 ///
-/// Tests, benches and examples use it: it needs no launcher, and every rank is a real rank.
+/// Tests, benchmarks and examples use it: it needs no launcher, and each rank is a full rank.
 ///
-/// What `body` returns does not say whether the rank has failed. So a rank to which a call has
-/// returned an error, and which has not called [`World::finalize`], is declared failed to the
-/// others when it returns, and messages of its that are still under way are lost ([`World`] says
-/// why). One that has dealt with the error calls that, or is a rank of [`try_threads`], which go by
-/// the result.
+/// The value that `body` returns does not say whether the rank has failed. So when a rank returns
+/// after one of its calls has returned an error, and it has not called [`World::finalize`], it is
+/// declared failed to the others, and its messages that are still under way are lost ([`World`]
+/// says why). A rank that has dealt with the error calls `finalize`, or uses [`try_threads`], which
+/// goes by the result of `body`.
 ///
 /// ```
 /// let ranks = portolan::threads(3, |world| world.rank())?;
@@ -33,7 +33,7 @@ use crate::{Builder, World};
 /// As [`Builder::threads`].
 ///
 /// # Panics
-/// If a rank does; the panic names it. Ranks that wait for it get
+/// If a rank does; the panic's message names the rank. Ranks that wait for it get
 /// [`PeerFailed`](ErrorKind::PeerFailed).
 pub fn threads<R: Send>(n: u32, body: impl Fn(World) -> R + Sync) -> Result<Vec<R>> {
     Builder::new().threads(n, body)
@@ -41,9 +41,9 @@ pub fn threads<R: Send>(n: u32, body: impl Fn(World) -> R + Sync) -> Result<Vec<
 
 /// Runs a job whose ranks are `n` threads of this process and may fail.
 ///
-/// A rank that returns an error is declared failed to the others, so that nobody waits for it, and
-/// the error that came first is the job's. One that returns `Ok` ends in good order, whatever
-/// errors it has dealt with.
+/// A rank that returns an error is declared failed to the others, so that none of them waits for
+/// it. The job's error is the one that came first. A rank that returns `Ok` ends in good order,
+/// whatever errors it has dealt with.
 ///
 /// ```
 /// let error = portolan::try_threads(2, |world| {
@@ -61,7 +61,7 @@ pub fn threads<R: Send>(n: u32, body: impl Fn(World) -> R + Sync) -> Result<Vec<
 /// The first error of a rank, or those of [`Builder::threads`].
 ///
 /// # Panics
-/// If a rank does; the panic names it.
+/// If a rank does; the panic's message names the rank.
 pub fn try_threads<R: Send>(n: u32, body: impl Fn(World) -> Result<R> + Sync) -> Result<Vec<R>> {
     Builder::new().try_threads(n, body)
 }
@@ -72,11 +72,12 @@ pub fn try_threads<R: Send>(n: u32, body: impl Fn(World) -> Result<R> + Sync) ->
 pub struct Jobs;
 
 impl Jobs {
-    /// The `n` ranks of a job for one thread, which steps them in an order of its choosing: for
-    /// deterministic tests, fuzzing and counting instructions.
+    /// Makes the `n` ranks of a job for one thread, which steps them in an order of its choosing:
+    /// for deterministic tests, fuzzing and counting instructions.
     ///
-    /// Only calls that do not wait for another rank are of use: a blocking call waits for a rank
-    /// that the thread is not stepping. Ranks leave the job one by one when they are dropped.
+    /// Only calls that do not wait for another rank are useful here, because a blocking call would
+    /// wait for a rank that the thread is not stepping. Each rank leaves the job when it is
+    /// dropped.
     ///
     /// ```
     /// let worlds = portolan::Jobs::in_process(2)?;
@@ -96,7 +97,7 @@ impl Jobs {
 }
 
 impl<L: Level> Builder<L> {
-    /// The `n` ranks of a job for one thread, which steps them. See [`Jobs::in_process`].
+    /// Makes the `n` ranks of a job for one thread, which steps them. See [`Jobs::in_process`].
     ///
     /// # Errors
     /// As [`threads`](Self::threads).
@@ -115,8 +116,8 @@ impl<L: Level> Builder<L> {
             .collect()
     }
 
-    /// Runs a job whose ranks are `n` threads of this process. See [`threads`], also for what
-    /// becomes of a rank that has dealt with an error.
+    /// Runs a job whose ranks are `n` threads of this process. See [`threads`], also for a rank
+    /// that returns after an error.
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if `n` is 0,
@@ -125,7 +126,7 @@ impl<L: Level> Builder<L> {
     /// [`Exhausted`](ErrorKind::Exhausted) when memory or threads are short.
     ///
     /// # Panics
-    /// If a rank does; the panic names it.
+    /// If a rank does; the panic's message names the rank.
     pub fn threads<R: Send>(self, n: u32, body: impl Fn(World<L>) -> R + Sync) -> Result<Vec<R>>
     where
         crate::AnyDevice<L>: Send,
@@ -139,7 +140,7 @@ impl<L: Level> Builder<L> {
     /// The first error of a rank, or those of [`threads`](Self::threads).
     ///
     /// # Panics
-    /// If a rank does; the panic names it.
+    /// If a rank does; the panic's message names the rank.
     pub fn try_threads<R: Send>(
         self,
         n: u32,
@@ -174,7 +175,7 @@ impl<L: Level> Builder<L> {
         }
     }
 
-    /// Runs `body` on every rank; `leave` says how a rank leaves after what it returned.
+    /// Runs `body` on every rank; `leave` derives from its result how the rank leaves.
     fn run_all<R: Send>(
         self,
         n: u32,
@@ -194,7 +195,7 @@ impl<L: Level> Builder<L> {
             };
             let world = World::host(Hosted::new(device, &settings, ending))?;
             let rank = world.rank();
-            // The rank ends here even if the program leaks its handles.
+            // Keeps the device, so that the rank ends here even if the program leaks its handles.
             let kept = world.keep();
             let outcome = catch_unwind(AssertUnwindSafe(|| body(world)));
             let how = match &outcome {
@@ -206,7 +207,8 @@ impl<L: Level> Builder<L> {
             };
             match kept.leave(how) {
                 Ok(()) => {}
-                // The rank that failed is the job's result, or its panic is.
+                // The result of the job is the failed rank's error or panic, so this one is only
+                // logged.
                 Err(error) if error.kind() == ErrorKind::PeerFailed => {
                     portolan_core::log!(DEBUG, rank, %error, "it has heard of a failure at its end");
                 }
@@ -239,7 +241,8 @@ fn start<'scope, D: Send + 'scope, R: Send + 'scope>(
             .spawn_scoped(scope, move || run(device));
         match spawned {
             Ok(thread) => threads.push(thread),
-            // The ranks that run already end with an error: the devices of the others are gone.
+            // The ranks that run already end with an error, because the devices of the others are
+            // gone.
             Err(error) => {
                 return Err(Error::new(
                     ErrorKind::Exhausted,
@@ -273,7 +276,7 @@ impl Panics {
             .push(text);
     }
 
-    /// The one that the others may have come from.
+    /// The first panic: the later ones may be consequences of it.
     fn first(&self) -> Option<String> {
         self.0
             .lock()

@@ -1,4 +1,4 @@
-//! The `main` of a program that is a rank: joins the job, and leaves it in the right way.
+//! The body of a rank's `main`: joins the job and leaves it in the right way.
 
 use std::error::Error as AnyError;
 use std::io::Write;
@@ -14,14 +14,15 @@ use crate::{Builder, World};
 /// job: the body of a `main`.
 ///
 /// If `body` fails, with an error of this crate or of the program's own, the error is printed with
-/// the rank's number and the process is to end with the exit code 1, at once and without waiting
-/// for other ranks; they notice. A program that calls [`init`](crate::init) itself, and returns an
-/// error of its own from `main`, would first wait for the other ranks when its world is dropped.
+/// the rank's number. `run` then returns the exit code 1 at once, without waiting for the other
+/// ranks; they notice the failure. By contrast, a program that calls [`init`](crate::init) itself,
+/// and returns an error of its own from `main`, first waits for the other ranks when its world is
+/// dropped.
 ///
-/// Under `on_failure = return` a rank that was told of another's failure by one of its calls, and
-/// went on until `body` returned `Ok`, has succeeded: the exit code is 0. If it hears of the
-/// failure only at the end, that is an error of this rank, too. The launcher ends with the code of
-/// the first rank that failed.
+/// Under `on_failure = return`, a rank may learn from one of its calls that another rank has
+/// failed, and go on until `body` returns `Ok`. Such a rank has succeeded: the exit code is 0. If
+/// it learns of the failure only at the end, that is an error of this rank, too. The launcher exits
+/// with the code of the first rank that failed.
 ///
 /// ```
 /// use std::process::ExitCode;
@@ -38,7 +39,7 @@ use crate::{Builder, World};
 /// ```
 ///
 /// # Panics
-/// If `body` does; nobody is waited for then, either.
+/// If `body` does; the rank does not wait for the others then, either.
 pub fn run<E>(body: impl FnOnce(World) -> Result<(), E>) -> ExitCode
 where
     E: Into<Box<dyn AnyError + Send + Sync>>,
@@ -55,28 +56,32 @@ impl<L: Level> Builder<L> {
     where
         E: Into<Box<dyn AnyError + Send + Sync>>,
     {
-        // Open until the error has been said: the launcher may end this process when it closes.
+        // Kept open until the error has been printed: the launcher may end this process when the
+        // connection closes.
         let mut connection = None;
         let world = match self.join(&mut connection).and_then(World::host) {
             Ok(world) => world,
             Err(error) => return report(&error.to_string()),
         };
-        // Outlives what `body` drops: a rank that fails must not wait for the others there.
+        // Outlives the handles that `body` drops, because a rank that fails must not wait for the
+        // others there.
         let kept = world.keep();
         let rank = world.rank();
         match body(world) {
             Ok(()) => match kept.leave(Leave::Orderly) {
                 Ok(()) => ExitCode::SUCCESS,
-                // No news: the program has dealt with it, and its part of the job went well.
+                // Not an error: the program has dealt with the failure, and its own part of the job
+                // went well.
                 Err(error) if error.kind() == ErrorKind::PeerFailed && kept.hosted().was_told() => {
                     ExitCode::SUCCESS
                 }
                 Err(error) => report(&error.on_rank(rank).to_string()),
             },
             Err(error) => {
-                // Before the others hear of it: they may end the job, and this process with it.
+                // Print before the other ranks hear of the error: they may end the job, and this
+                // process with it.
                 let code = report(&describe(error.into(), rank));
-                // Nothing is waited for, and nothing can be done about an error in it.
+                // This waits for no rank, and an error in it could not be handled.
                 let _ = kept.leave(Leave::Failed);
                 code
             }
@@ -94,8 +99,8 @@ fn describe(error: Box<dyn AnyError + Send + Sync>, rank: u32) -> String {
 
 #[cold]
 fn report(text: &str) -> ExitCode {
-    // One write, so that the lines of several ranks do not mix. Without a standard error there is
-    // nobody to tell.
+    // One write, so that the lines of several ranks do not mix. Without a standard error the text
+    // has no reader, so a failure is ignored.
     let _ = std::io::stderr().write_all(format!("error: {text}\n").as_bytes());
     ExitCode::FAILURE
 }

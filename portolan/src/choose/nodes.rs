@@ -1,26 +1,27 @@
-//! On how many nodes the ranks are: not every transport crosses from one to another.
+//! How many nodes the ranks are on. This matters because not every transport crosses from one node
+//! to another.
 //!
-//! A host's name says little (two containers may share one): ranks are on one node if they see the
-//! same boot of the same kernel, the same processes and the same network.
+//! A host's name says little, since two containers may share one. Ranks are on one node if they see
+//! the same boot of the same kernel, the same process namespace and the same network namespace.
 
 use std::fs;
 
 use super::Vote;
 
-/// Transports that join the ranks of one node only.
+/// Transports that connect only ranks of one node.
 const ONE_NODE: &[&str] = &["shm", "memory", "t3e-sim"];
 
-/// Where a rank is.
+/// The node that a rank is on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Node {
-    /// The same on all ranks of a node, and nowhere else.
+    /// A text that is the same on all ranks of a node, and on no other rank.
     pub(super) identity: String,
     /// Name of the host, for messages.
     pub(super) host: String,
 }
 
 impl Node {
-    /// The calling process's.
+    /// The node of the calling process.
     pub(super) fn own() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let space = |kind: &str| {
@@ -35,8 +36,8 @@ impl Node {
     }
 }
 
-/// Where the ranks are on several nodes: the transports that cannot join them are unusable, and say
-/// so. Returns whether that is the case.
+/// If the ranks are on several nodes, marks the transports that cannot connect them as unusable,
+/// with the reason. Returns whether the ranks are on several nodes.
 pub(super) fn rule_out(votes: &mut [Vote]) -> bool {
     let mut nodes: Vec<&Node> = Vec::new();
     for vote in votes.iter() {

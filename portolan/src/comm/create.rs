@@ -1,4 +1,4 @@
-//! Communicators out of communicators: typed faces of `core`'s.
+//! Communicators made out of communicators: the typed wrappers of `core`'s calls.
 
 use portolan_coll::{Creation, compare_creation};
 #[cfg(doc)]
@@ -11,7 +11,8 @@ use portolan_core::{Device, Result};
 use super::Comm;
 
 impl<L: Level, D: Device> Comm<L, D> {
-    /// The ranks, as a group (MPI-4 section 7.3.2, `MPI_Comm_group`): for choosing some of them.
+    /// The ranks as a group, from which the program can choose some (MPI-4 section 7.3.2,
+    /// `MPI_Comm_group`).
     ///
     /// ```
     /// let odd = portolan::try_threads(5, |world| {
@@ -30,21 +31,21 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.inner.group().clone()
     }
 
-    /// How alike two communicators are (MPI-4 section 7.4.1, `MPI_Comm_compare`).
+    /// How similar two communicators are (MPI-4 section 7.4.1, `MPI_Comm_compare`).
     #[doc(alias = "MPI_Comm_compare")]
     #[must_use]
     pub fn compare(&self, other: &Self) -> Comparison {
         self.inner.compare(&other.inner)
     }
 
-    /// A communicator of the ranks that are in `group` (MPI-4 section 7.4.2, `MPI_Comm_create`);
-    /// `None` on the others. Collective over this communicator.
+    /// Makes a communicator of the ranks in `group` (MPI-4 section 7.4.2, `MPI_Comm_create`);
+    /// returns `None` on the other ranks. Collective over this communicator.
     ///
-    /// Ranks that are not in each other's groups may give different ones: several communicators are
-    /// made at once then.
+    /// Different ranks may give different groups if these have no rank in common: one call then
+    /// makes several communicators.
     ///
     /// # Errors
-    /// As [`dup`](Self::dup), and [`InvalidArgument`](ErrorKind::InvalidArgument) if somebody in
+    /// As [`dup`](Self::dup), and [`InvalidArgument`](ErrorKind::InvalidArgument) if a rank in
     /// `group` is not in this communicator.
     #[doc(alias = "MPI_Comm_create")]
     pub fn create(&self, group: &Group) -> Result<Option<Self>> {
@@ -53,9 +54,9 @@ impl<L: Level, D: Device> Comm<L, D> {
         Ok(new.map(Self::wrap))
     }
 
-    /// The same, collective over `group` only (MPI-4 section 7.4.2, `MPI_Comm_create_group`): the
-    /// other ranks need not call it, and go on at once with `None` if they do. Several threads may
-    /// do this at once on one communicator, with different tags.
+    /// As [`create`](Self::create), but collective over `group` only (MPI-4 section 7.4.2,
+    /// `MPI_Comm_create_group`). The other ranks need not call it; if they do, it returns `None` at
+    /// once. Several threads may create groups on one communicator at once, with different tags.
     ///
     /// # Errors
     /// As [`create`](Self::create), and [`InvalidTag`](ErrorKind::InvalidTag).
@@ -65,9 +66,10 @@ impl<L: Level, D: Device> Comm<L, D> {
         Ok(new.map(Self::wrap))
     }
 
-    /// One communicator for each color that ranks give (MPI-4 section 7.4.2, `MPI_Comm_split`);
-    /// `None` for those that give none. Their ranks there are in the order of `key`, and of the
-    /// ranks here where keys are equal. Collective.
+    /// Makes one communicator for each color that the ranks give (MPI-4 section 7.4.2,
+    /// `MPI_Comm_split`); returns `None` on ranks that give none. The ranks of a new communicator
+    /// are ordered by `key`, and by their rank in this communicator where keys are equal.
+    /// Collective.
     ///
     /// ```
     /// // The rows of a matrix of ranks with three columns.
@@ -90,9 +92,9 @@ impl<L: Level, D: Device> Comm<L, D> {
         Ok(new.map(Self::wrap))
     }
 
-    /// One communicator for each set of ranks that can share memory (MPI-4 section 7.4.2,
-    /// `MPI_Comm_split_type` with `MPI_COMM_TYPE_SHARED`), in the order of the ranks here.
-    /// Collective.
+    /// Makes one communicator for each set of ranks that can share memory, in the order of their
+    /// ranks in this communicator (MPI-4 section 7.4.2, `MPI_Comm_split_type` with
+    /// `MPI_COMM_TYPE_SHARED`). Collective.
     ///
     /// # Errors
     /// As [`dup`](Self::dup).
@@ -101,8 +103,9 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.split_by(SplitBy::SharedMemory, 0)
     }
 
-    /// The same for anything that the transport knows ranks to have in common, in the order of
-    /// `key` (MPI-4 section 7.4.2, `MPI_Comm_split_type`). Collective.
+    /// As [`split_shared`](Self::split_shared), for any property that the transport knows ranks to
+    /// share; the ranks are ordered by `key` (MPI-4 section 7.4.2, `MPI_Comm_split_type`).
+    /// Collective.
     ///
     /// # Errors
     /// As [`dup`](Self::dup).
@@ -112,8 +115,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.raise(self.inner.split_by(by, key).map(Self::wrap))
     }
 
-    /// The same of the ranks that are `in_one`; `None` for the others (`MPI_UNDEFINED`), which call
-    /// it all the same.
+    /// As [`split_by`](Self::split_by), for the ranks whose `in_one` is true. The other ranks make
+    /// the call as well, and get `None` (`MPI_UNDEFINED`).
     ///
     /// # Errors
     /// As [`dup`](Self::dup).
@@ -124,7 +127,7 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.raise(part.map(|part| part.map(Self::wrap)))
     }
 
-    /// Compares what the ranks call in the debug mode, before a creation that is collective over
+    /// In the debug mode, compares the calls of all ranks before a creation that is collective over
     /// this communicator.
     pub(super) fn before(&self, creation: Creation<'_>) -> Result<()> {
         self.raise(compare_creation(&self.inner, creation))

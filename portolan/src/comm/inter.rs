@@ -1,4 +1,4 @@
-//! Two groups that talk to each other: typed faces of `core`'s intercommunicators.
+//! Communication between two groups: the typed wrappers of `core`'s intercommunicators.
 
 use portolan_coll::{Counters, Creation, compare_inter_creation};
 #[cfg(doc)]
@@ -12,9 +12,10 @@ use super::Comm;
 use crate::any::AnyDevice;
 use crate::hosted::Hosted;
 
-/// Two groups that talk to each other (MPI-4 section 7.6): a rank names ranks of the *other* group.
+/// Two groups that communicate with each other (MPI-4 section 7.6): a rank addresses ranks of the
+/// *other* group.
 ///
-/// Made by [`Comm::intercomm_create`]. A cheap counted handle, as [`Comm`] is.
+/// Made by [`Comm::intercomm_create`]. Like [`Comm`], it is a cheap counted handle.
 ///
 /// ```
 /// use portolan::RemoteLeader;
@@ -46,30 +47,31 @@ pub struct InterComm<L: Level = Single, D: Device = AnyDevice<L>> {
     pub(crate) inner: InterCommunicator<Hosted<D>>,
 }
 
-/// Where a leader finds the other one ([`Comm::intercomm_create`]).
+/// How a leader reaches the other group's leader ([`Comm::intercomm_create`]).
 #[derive(Clone, Copy, Debug)]
 pub struct RemoteLeader<'a, L: Level = Single, D: Device = AnyDevice<L>> {
-    /// A communicator that has both leaders.
+    /// A communicator that contains both leaders.
     pub peer: &'a Comm<L, D>,
     /// The other leader's rank there.
     pub rank: u32,
-    /// Tells creations apart that two leaders may do at once; nothing to do with tags of messages.
+    /// Distinguishes creations that the same two leaders make at once; unrelated to the tags of
+    /// messages.
     pub tag: Tag,
 }
 
 impl<L: Level, D: Device> Comm<L, D> {
-    /// The intercommunicator of this communicator's ranks and another's (MPI-4 section 7.6.2,
-    /// `MPI_Intercomm_create`). Collective over both: each side calls it on its own communicator,
-    /// with one of its ranks as `leader`. `remote` is needed on the leader only, and not looked at
-    /// elsewhere.
+    /// Makes the intercommunicator of this communicator's ranks and another communicator's (MPI-4
+    /// section 7.6.2, `MPI_Intercomm_create`). Collective over both: each side calls it on its own
+    /// communicator, with one of its ranks as `leader`. Only the leader needs to give `remote`; the
+    /// other ranks' is ignored.
     ///
     /// # Errors
     /// [`InvalidRank`](ErrorKind::InvalidRank) if a leader is outside of its communicator;
     /// [`InvalidTag`](ErrorKind::InvalidTag); [`InvalidArgument`](ErrorKind::InvalidArgument) if
-    /// the leader has no `remote`, or somebody is on both sides;
-    /// [`InvalidCommunicator`](ErrorKind::InvalidCommunicator) if the leaders' communicator is of
-    /// another job; those of [`dup`](Self::dup). What is wrong with a leader's arguments its whole
-    /// side is told.
+    /// the leader has no `remote`, or a rank is on both sides;
+    /// [`InvalidCommunicator`](ErrorKind::InvalidCommunicator) if the leaders' communicator belongs
+    /// to another job; those of [`dup`](Self::dup). Errors in a leader's arguments are reported on
+    /// every rank of its side.
     #[doc(alias = "MPI_Intercomm_create")]
     pub fn intercomm_create(
         &self,
@@ -95,17 +97,17 @@ impl<L: Level, D: Device> InterComm<L, D> {
         }
     }
 
-    /// The other group, for messages: sends and receives on it, in all their forms, name ranks of
-    /// the other group. Its [`size`](Comm::size) is theirs, its [`rank`](Comm::rank) the caller's
-    /// on this side; its name, attributes and error mode are the intercommunicator's. What all
-    /// ranks of a communicator do together is
+    /// The other group, as a communicator for messages: sends and receives on it, in all their
+    /// forms, address ranks of the other group. Its [`size`](Comm::size) is the other group's, and
+    /// its [`rank`](Comm::rank) is the caller's in its own group. Its name, attributes and error
+    /// mode are the intercommunicator's. Collective calls on it fail with
     /// [`InvalidCommunicator`](ErrorKind::InvalidCommunicator).
     #[inline]
     pub fn remote(&self) -> &Comm<L, D> {
         &self.remote
     }
 
-    /// The caller's rank on its side (MPI-4 section 7.4.1, `MPI_Comm_rank`).
+    /// The caller's rank in its own group (MPI-4 section 7.4.1, `MPI_Comm_rank`).
     #[doc(alias = "MPI_Comm_rank")]
     #[must_use]
     pub fn rank(&self) -> u32 {
@@ -119,48 +121,48 @@ impl<L: Level, D: Device> InterComm<L, D> {
         portolan_coll::counted(self.inner.merged(), what)
     }
 
-    /// Number of ranks on the caller's side (MPI-4 section 7.4.1, `MPI_Comm_size`).
+    /// Number of ranks in the caller's group (MPI-4 section 7.4.1, `MPI_Comm_size`).
     #[doc(alias = "MPI_Comm_size")]
     #[must_use]
     pub fn size(&self) -> u32 {
         self.inner.size()
     }
 
-    /// Number of ranks on the other side (MPI-4 section 7.6.1, `MPI_Comm_remote_size`).
+    /// Number of ranks in the other group (MPI-4 section 7.6.1, `MPI_Comm_remote_size`).
     #[doc(alias = "MPI_Comm_remote_size")]
     #[must_use]
     pub fn remote_size(&self) -> u32 {
         self.inner.remote_size()
     }
 
-    /// The ranks of the caller's side (MPI-4 section 7.3.2, `MPI_Comm_group`).
+    /// The ranks of the caller's group (MPI-4 section 7.3.2, `MPI_Comm_group`).
     #[doc(alias = "MPI_Comm_group")]
     #[must_use]
     pub fn group(&self) -> Group {
         self.inner.local_group().clone()
     }
 
-    /// The ranks of the other side (MPI-4 section 7.6.1, `MPI_Comm_remote_group`).
+    /// The ranks of the other group (MPI-4 section 7.6.1, `MPI_Comm_remote_group`).
     #[doc(alias = "MPI_Comm_remote_group")]
     #[must_use]
     pub fn remote_group(&self) -> Group {
         self.inner.remote_group().clone()
     }
 
-    /// How alike two intercommunicators are (MPI-4 section 7.4.1, `MPI_Comm_compare`).
+    /// How similar two intercommunicators are (MPI-4 section 7.4.1, `MPI_Comm_compare`).
     #[doc(alias = "MPI_Comm_compare")]
     #[must_use]
     pub fn compare(&self, other: &Self) -> Comparison {
         self.inner.compare(&other.inner)
     }
 
-    /// Says what becomes of errors from now on (MPI-4 section 9.3, `MPI_Comm_set_errhandler`).
+    /// Sets how errors are handled from now on (MPI-4 section 9.3, `MPI_Comm_set_errhandler`).
     #[doc(alias = "MPI_Comm_set_errhandler")]
     pub fn set_errors(&self, errors: Errors) {
         self.inner.set_errors(errors);
     }
 
-    /// Another intercommunicator of the same groups (MPI-4 section 7.4.2, `MPI_Comm_dup`).
+    /// Makes another intercommunicator of the same groups (MPI-4 section 7.4.2, `MPI_Comm_dup`).
     /// Collective over both.
     ///
     /// # Errors
@@ -171,15 +173,15 @@ impl<L: Level, D: Device> InterComm<L, D> {
         self.remote.raise(self.inner.dup()).map(Self::wrap)
     }
 
-    /// The intercommunicator of some ranks of either group (MPI-4 section 7.4.2,
-    /// `MPI_Comm_create`): each group says which of its own, with one `group` on all of its ranks.
-    /// `None` on ranks that do not take part, and on all where a group says nobody. Collective over
-    /// both.
+    /// Makes the intercommunicator of some ranks of either group (MPI-4 section 7.4.2,
+    /// `MPI_Comm_create`). Each group chooses among its own ranks: all ranks of a group give the
+    /// same `group`. Returns `None` on ranks that do not take part, and on all ranks if either
+    /// group chooses none. Collective over both.
     ///
     /// # Errors
-    /// As [`Comm::dup`], and [`InvalidArgument`](ErrorKind::InvalidArgument) on every rank if
-    /// somebody in the `group` of one of them is not in its local group, or the ranks of a group
-    /// disagree.
+    /// As [`Comm::dup`], and [`InvalidArgument`](ErrorKind::InvalidArgument) on every rank if the
+    /// `group` of some rank has members outside of its local group, or if the ranks of a group give
+    /// different ones.
     #[doc(alias = "MPI_Comm_create")]
     pub fn create(&self, group: &Group) -> Result<Option<Self>> {
         self.before(Creation::Create)?;
@@ -187,10 +189,10 @@ impl<L: Level, D: Device> InterComm<L, D> {
         Ok(new.map(Self::wrap))
     }
 
-    /// One intercommunicator for each color that ranks of both groups give (MPI-4 section 7.4.2,
-    /// `MPI_Comm_split`); `None` for those that give none, or one that nobody in the other group
-    /// gives. The ranks on either side are in the order of `key`, and of the ranks here where keys
-    /// are equal. Collective over both.
+    /// Makes one intercommunicator for each color that ranks of both groups give (MPI-4 section
+    /// 7.4.2, `MPI_Comm_split`). Returns `None` on ranks that give no color, or one that no rank of
+    /// the other group gives. The ranks on either side are ordered by `key`, and by their rank in
+    /// this intercommunicator where keys are equal. Collective over both.
     ///
     /// ```
     /// use portolan::RemoteLeader;
@@ -220,12 +222,12 @@ impl<L: Level, D: Device> InterComm<L, D> {
         Ok(new.map(Self::wrap))
     }
 
-    /// One communicator of both groups (MPI-4 section 7.6.2, `MPI_Intercomm_merge`): the group that
-    /// says `high` comes after the one that does not; if both say the same, in some order.
-    /// Collective over both.
+    /// Makes one communicator of both groups (MPI-4 section 7.6.2, `MPI_Intercomm_merge`). The
+    /// group that gives `high` comes after the one that does not; if both give the same, the order
+    /// is unspecified. Collective over both.
     ///
     /// # Errors
-    /// As [`Comm::dup`], and [`InvalidArgument`](ErrorKind::InvalidArgument), on every rank, if the
+    /// As [`Comm::dup`], and [`InvalidArgument`](ErrorKind::InvalidArgument) on every rank if the
     /// ranks of a group disagree about `high`.
     #[doc(alias = "MPI_Intercomm_merge")]
     pub fn merge(&self, high: bool) -> Result<Comm<L, D>> {
@@ -233,7 +235,8 @@ impl<L: Level, D: Device> InterComm<L, D> {
         self.remote.raise(self.inner.merge(high)).map(Comm::wrap)
     }
 
-    /// Compares what the ranks of both groups call in the debug mode, before a creation over both.
+    /// In the debug mode, compares the calls of all ranks of both groups before a creation over
+    /// both.
     fn before(&self, creation: Creation<'_>) -> Result<()> {
         self.remote
             .raise(compare_inter_creation(&self.inner, creation))

@@ -1,4 +1,4 @@
-//! Buffers that stay where they are while their owner moves.
+//! Buffers whose memory stays in place while their owner moves.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use portolan_datatype::Datatype;
 
-/// A buffer taken apart: nothing of Rust's refers to its memory until it is put together again.
+/// A buffer taken apart: until it is put together again, no Rust reference or owner points to its
+/// memory.
 pub struct Parts<T> {
     /// First value.
     pub ptr: NonNull<T>,
@@ -31,23 +32,23 @@ impl<T> fmt::Debug for Parts<T> {
 /// Memory with values that an operation can use: a borrowed slice, or a buffer that owns its
 /// values.
 ///
-/// Taken apart into raw parts while the operation uses it, because references and boxes assert what
-/// does not hold then: that nobody else uses the memory.
+/// While an operation uses the memory, the buffer is held as raw parts. References and boxes would
+/// assert that no other code uses the memory, which is false meanwhile.
 ///
 /// # Safety
-/// The `len` values at the `ptr` of [`into_parts`](Self::into_parts) stay in place, valid and
-/// unchanged by others until [`from_parts`](Self::from_parts), whatever else happens. If the parts
-/// are forgotten, they stay for as long as a `Self` may live.
+/// From [`into_parts`](Self::into_parts) to [`from_parts`](Self::from_parts), the `len` values at
+/// `ptr` stay in place and valid, and no other code changes them, whatever else happens. If the
+/// parts are forgotten, this holds for as long as a `Self` may live.
 pub unsafe trait Buffer: Sized {
     /// What the buffer holds.
     type Item: Datatype;
 
-    /// What a program may do with the values while no operation uses them.
+    /// A view of the values, for the program while no operation uses them.
     type View<'a>
     where
         Self: 'a;
 
-    /// Whether the memory belongs to somebody else: forgetting the parts loses nothing.
+    /// Whether the memory is borrowed, so that forgetting the parts loses nothing.
     const BORROWED: bool = false;
 
     /// Takes the buffer apart.
@@ -63,13 +64,13 @@ pub unsafe trait Buffer: Sized {
     ///
     /// # Safety
     /// `parts` came from [`into_parts`](Self::into_parts) of this type, and no operation uses them
-    /// for the life of the view.
+    /// for the lifetime of the view.
     unsafe fn view<'a>(parts: &'a mut Parts<Self::Item>) -> Self::View<'a>
     where
         Self: 'a;
 }
 
-/// A buffer that the runtime may also write: nobody else can see its memory.
+/// A buffer that the runtime may also write, because no other code can see its memory.
 ///
 /// # Safety
 /// As [`Buffer`], and from `into_parts` to `from_parts` the memory may be written through `ptr`.
@@ -80,8 +81,8 @@ pub unsafe trait Buffer: Sized {
 )]
 pub unsafe trait BufferMut: Buffer {}
 
-/// A buffer that can be given to the runtime for the length of an operation, and got back: a `Vec`,
-/// `Box<[T]>`, `Arc<[T]>` or `&'static [T]`.
+/// A buffer that can be given to the runtime for the duration of an operation: a `Vec`, `Box<[T]>`,
+/// `Arc<[T]>` or `&'static [T]`.
 pub trait StableBuf: Buffer + Send + 'static {}
 
 impl<B: Buffer + Send + 'static> StableBuf for B {}
@@ -103,13 +104,13 @@ macro_rules! shared_view {
         where
             Self: 'a,
         {
-            // SAFETY: from the caller: the values are there, and nobody writes them.
+            // SAFETY: the caller promises that the values are there and that no code writes them.
             unsafe { std::slice::from_raw_parts(parts.ptr.as_ptr(), parts.len) }
         }
     };
 }
 
-/// A view through which the values can be changed.
+/// A view for changing the values.
 macro_rules! changing_view {
     ($item:ty) => {
         type View<'a>
@@ -121,14 +122,15 @@ macro_rules! changing_view {
         where
             Self: 'a,
         {
-            // SAFETY: from the caller: the values are there, and nobody else uses them; `parts` is
-            // borrowed for as long.
+            // SAFETY: the caller promises that the values are there and that no other code uses
+            // them; `parts` is borrowed for as long.
             unsafe { std::slice::from_raw_parts_mut(parts.ptr.as_ptr(), parts.len) }
         }
     };
 }
 
-// SAFETY: the memory is the heap's, and taken apart nothing frees, moves or refers to it.
+// SAFETY: the memory is on the heap. While the vector is taken apart, nothing frees it, moves it or
+// refers to it.
 unsafe impl<T: Datatype> Buffer for Vec<T> {
     type Item = T;
 
@@ -173,8 +175,9 @@ unsafe impl<T: Datatype> Buffer for Box<[T]> {
 // SAFETY: a box's memory is its own.
 unsafe impl<T: Datatype> BufferMut for Box<[T]> {}
 
-// SAFETY: the count keeps the memory; while it is above 0 nobody can write it, because values of a
-// `Datatype` have no interior mutability and `Arc::get_mut` wants to be alone.
+// SAFETY: the reference count keeps the memory alive. While it is above 0 no code can write the
+// memory, because values of a `Datatype` have no interior mutability and `Arc::get_mut` needs the
+// only reference.
 unsafe impl<T: Datatype> Buffer for Arc<[T]> {
     type Item = T;
 
@@ -186,12 +189,13 @@ unsafe impl<T: Datatype> Buffer for Arc<[T]> {
 
     unsafe fn from_parts(parts: Parts<T>) -> Self {
         let slice = std::ptr::slice_from_raw_parts(parts.ptr.as_ptr().cast_const(), parts.len);
-        // SAFETY: this is the pointer that `into_raw` gave, and its count was not given up.
+        // SAFETY: this is the pointer that `into_raw` returned, and its count was not given up.
         unsafe { Self::from_raw(slice) }
     }
 }
 
-// SAFETY: nobody can write the memory while it is borrowed, which it is for the life of a `Self`.
+// SAFETY: no code can write the memory while it is borrowed, and it is borrowed for the lifetime of
+// a `Self`.
 unsafe impl<'s, T: Datatype> Buffer for &'s [T] {
     type Item = T;
 
@@ -204,13 +208,13 @@ unsafe impl<'s, T: Datatype> Buffer for &'s [T] {
     }
 
     unsafe fn from_parts(parts: Parts<T>) -> &'s [T] {
-        // SAFETY: these are the pointer and length of a slice that is borrowed for this life.
+        // SAFETY: these are the pointer and length of a slice that is borrowed for this lifetime.
         unsafe { std::slice::from_raw_parts(parts.ptr.as_ptr(), parts.len) }
     }
 }
 
-// SAFETY: nobody else can use the memory while it is borrowed, which it is for the life of a
-// `Self`.
+// SAFETY: no other code can use the memory while it is borrowed, and it is borrowed for the
+// lifetime of a `Self`.
 unsafe impl<'s, T: Datatype> Buffer for &'s mut [T] {
     type Item = T;
 
@@ -223,16 +227,16 @@ unsafe impl<'s, T: Datatype> Buffer for &'s mut [T] {
     }
 
     unsafe fn from_parts(parts: Parts<T>) -> &'s mut [T] {
-        // SAFETY: these are the pointer and length of a slice that is borrowed for this life, by
-        // nobody else.
+        // SAFETY: these are the pointer and length of a slice that is exclusively borrowed for this
+        // lifetime.
         unsafe { std::slice::from_raw_parts_mut(parts.ptr.as_ptr(), parts.len) }
     }
 }
 
-// SAFETY: the memory is borrowed for writing, by nobody else.
+// SAFETY: the memory is exclusively borrowed.
 unsafe impl<T: Datatype> BufferMut for &mut [T] {}
 
-/// Memory that has no room to spare.
+/// The parts of a buffer without spare capacity.
 fn parts_of<T>(slice: *mut [T]) -> Parts<T> {
     Parts {
         ptr: non_null(slice.cast()),
@@ -280,7 +284,7 @@ impl<B: Buffer> Held<B> {
     /// The values.
     ///
     /// # Safety
-    /// No operation uses the buffer for the life of the view.
+    /// No operation uses the buffer for the lifetime of the view.
     pub(crate) unsafe fn view(&mut self) -> B::View<'_> {
         // SAFETY: the parts are of this type; the rest is the caller's promise.
         unsafe { B::view(&mut self.0) }
@@ -296,7 +300,8 @@ impl<B: Buffer> fmt::Debug for Held<B> {
 impl<B: Buffer> Drop for Held<B> {
     fn drop(&mut self) {
         if B::BORROWED {
-            // Nothing to give back; and not even a reference to memory that may be in use.
+            // There is nothing to give back, and not even a reference may be made to memory that
+            // may be in use.
             return;
         }
         // SAFETY: the parts are taken once, here, because this is the last use of `self`; they came

@@ -1,8 +1,9 @@
 //! From typed memory to the device's entries: the only file that calls the unchecked ones.
 //!
-//! Budget of the blocking and scoped paths above it: no allocation, no system call, no lock and
-//! no locked instruction of their own. A type whose values are runs of one primitive takes the
-//! contiguous entries; the branch is on constants of the type and folds away.
+//! Budget of the blocking and scoped paths above it: no allocation, no system call, no lock and no
+//! locked instruction of their own. A type whose values are runs of one primitive takes the
+//! contiguous entries. That branch depends on constants of the type only, so the compiler folds it
+//! away.
 
 use portolan_core::comm::NoUnwind;
 use portolan_core::device::{self, SendArgs};
@@ -13,8 +14,8 @@ use portolan_datatype::{Datatype, Layout, Signature};
 
 use super::Comm;
 
-/// Refuses, when the program is compiled, to receive in the background into a type with invalid bit
-/// patterns: nobody looks at the values before the program does.
+/// Refuses at compile time to receive in the background into a type with invalid bit patterns:
+/// nothing would check the values before the program reads them.
 pub(crate) const fn any_bits<T: Datatype>() {
     assert!(
         T::ANY_BITS,
@@ -22,7 +23,7 @@ pub(crate) const fn any_bits<T: Datatype>() {
     );
 }
 
-/// Refuses, when the program is compiled, to look at a type with padding as bytes.
+/// Refuses at compile time to access a type with padding as bytes.
 pub(crate) const fn all_bytes<T: Datatype>() {
     assert!(
         T::CONTIGUOUS,
@@ -30,7 +31,7 @@ pub(crate) const fn all_bytes<T: Datatype>() {
     );
 }
 
-/// The signature of `T`'s values, if they can go as contiguous bytes of one primitive.
+/// The signature of `T`'s values, if they can be sent as contiguous bytes of one primitive.
 #[inline(always)]
 const fn contiguous<T: Datatype>() -> Option<Signature> {
     match T::HOMOGENEOUS {
@@ -112,8 +113,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         }
     }
 
-    /// Receives at most `count` values. The data of those that arrived is initialised, but nobody
-    /// has looked whether it is valid for `T`.
+    /// Receives at most `count` values. The data of those that arrived is initialised, but not yet
+    /// checked to be valid for `T`.
     ///
     /// # Safety
     /// `pattern` came from this communicator; `count` values at `ptr` are writable.
@@ -141,8 +142,8 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Safety
     /// `pattern` came from this communicator; `count` values at `ptr` stay writable and are not
-    /// read until the request is over. If `T` has invalid bit patterns, they are not read as `T`
-    /// before somebody has looked.
+    /// read until the request is complete. If `T` has invalid bit patterns, they are not read as
+    /// `T` before they have been checked.
     #[inline]
     pub(super) unsafe fn start_recv<T: Datatype>(
         &self,
@@ -163,7 +164,7 @@ impl<L: Level, D: Device> Comm<L, D> {
         }
     }
 
-    /// Receives a message that was taken.
+    /// Receives a message that has been matched and taken.
     ///
     /// # Safety
     /// `count` values at `ptr` are writable.
@@ -175,8 +176,9 @@ impl<L: Level, D: Device> Comm<L, D> {
     ) -> Result<Status> {
         let layout = T::layout();
         let guard = NoUnwind::new("a matched receive");
-        // SAFETY: the memory is the caller's until this function returns, which it does after the
-        // request is over (`wait` completes it whatever it returns); the guard lets no panic past.
+        // SAFETY: the memory is the caller's until this function returns, and it returns only when
+        // the request is complete (`wait` completes it whatever it returns); the guard lets no
+        // panic past.
         let started = unsafe {
             self.hosted()
                 .imrecv_unchecked(message, typed(ptr, count, &layout))
@@ -260,7 +262,7 @@ impl<L: Level, D: Device> Comm<L, D> {
         }
     }
 
-    /// Starts a buffered send of packed bytes, as the device would send the values themselves.
+    /// Starts a buffered send of packed bytes; they go out as the values themselves would.
     ///
     /// # Safety
     /// `args` came from this communicator; `bytes` stay readable until the request is over.

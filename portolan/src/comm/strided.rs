@@ -1,4 +1,5 @@
-//! Sending from and receiving into part of a buffer, as a layout says: a column of a matrix, say.
+//! Sending from and receiving into the part of a buffer that a layout describes, such as a column
+//! of a matrix.
 
 use portolan_core::comm::{Source, Tag, Tags};
 use portolan_core::level::Level;
@@ -9,8 +10,8 @@ use super::Comm;
 use super::raw::{all_bytes, any_bits};
 
 impl<L: Level, D: Device> Comm<L, D> {
-    /// Sends `count` items of a layout whose displacements count from the beginning of `base`
-    /// (MPI-4 section 5.1, `MPI_Send` with a derived datatype).
+    /// Sends `count` items of a layout (MPI-4 section 5.1, `MPI_Send` with a derived datatype). Its
+    /// displacements count from the beginning of `base`.
     ///
     /// ```
     /// use portolan::Layout;
@@ -32,8 +33,8 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// ```
     ///
     /// # Errors
-    /// As [`send`](Self::send), and [`InvalidBuffer`](ErrorKind::InvalidBuffer) if the layout
-    /// leaves `base`.
+    /// As [`send`](Self::send), and [`InvalidBuffer`](ErrorKind::InvalidBuffer) if the items reach
+    /// beyond `base`.
     #[doc(alias = "MPI_Send")]
     pub fn send_layout<T: Datatype>(
         &self,
@@ -53,13 +54,13 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.raise(unsafe { self.send_items(&args, base.as_ptr().cast(), count, layout) })
     }
 
-    /// Receives into `count` items of a layout whose displacements count from the beginning of
-    /// `base` (MPI-4 section 5.1, `MPI_Recv` with a derived datatype). What the layout does not
-    /// cover stays as it is.
+    /// Receives into `count` items of a layout (MPI-4 section 5.1, `MPI_Recv` with a derived
+    /// datatype). Its displacements count from the beginning of `base`. Memory that the layout does
+    /// not cover stays as it is.
     ///
     /// # Errors
     /// As [`recv_into`](Self::recv_into), and [`InvalidBuffer`](ErrorKind::InvalidBuffer) if the
-    /// layout leaves `base`.
+    /// items reach beyond `base`.
     #[doc(alias = "MPI_Recv")]
     pub fn recv_layout<T: Datatype>(
         &self,
@@ -80,7 +81,7 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.raise(unsafe { self.recv_items(&pattern, base.as_mut_ptr().cast(), count, layout) })
     }
 
-    /// Whether `count` items stay within `bytes` bytes.
+    /// Checks that `count` items stay within `bytes` bytes.
     pub(crate) fn check_span(&self, bytes: usize, count: usize, layout: &Layout) -> Result<()> {
         let span = layout.span(count)?;
         match usize::try_from(span.end) {

@@ -43,8 +43,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.inner.topology()
     }
 
-    /// Whom this rank receives from and sends to in neighbour collectives, in their order (MPI-4
-    /// section 8.5.5, `MPI_Dist_graph_neighbors`, `MPI_Graph_neighbors`); `None` without a
+    /// The ranks that this rank receives from and sends to in neighbour collectives, in their order
+    /// (MPI-4 section 8.5.5, `MPI_Dist_graph_neighbors`, `MPI_Graph_neighbors`); `None` without a
     /// topology.
     #[doc(alias("MPI_Dist_graph_neighbors", "MPI_Graph_neighbors"))]
     #[must_use]
@@ -52,11 +52,12 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.inner.neighbours()
     }
 
-    /// A communicator of as many ranks as a grid has, on that grid (MPI-4 section 8.5.1,
-    /// `MPI_Cart_create`); `None` on ranks that are left over. Collective, with one grid.
-    /// [`dims_create`] finds even sizes.
+    /// Makes a communicator of as many ranks as a grid has, arranged on that grid (MPI-4 section
+    /// 8.5.1, `MPI_Cart_create`). Returns `None` on the ranks that are left over. Collective; all
+    /// ranks give the same grid. [`dims_create`] finds even sizes.
     ///
-    /// `reorder` allows that ranks change places to be near their neighbours; today they keep them.
+    /// `reorder` allows ranks to be renumbered so that neighbours are close to each other. At
+    /// present they keep their order.
     ///
     /// # Errors
     /// As [`dup`](Self::dup); [`InvalidArgument`](ErrorKind::InvalidArgument) if a dimension is 0
@@ -68,15 +69,17 @@ impl<L: Level, D: Device> Comm<L, D> {
         Ok(new.map(|inner| CartComm(Self::wrap(inner))))
     }
 
-    /// This communicator as one on a grid, if it is: a copy of one, say.
+    /// This communicator as one on a grid, if it has a grid; a duplicate of such a communicator,
+    /// for example.
     #[must_use]
     pub fn as_cart(&self) -> Option<CartComm<L, D>> {
         let is_cart = matches!(self.topology(), Some(Topology::Cartesian(_)));
         is_cart.then(|| CartComm(self.clone()))
     }
 
-    /// A communicator of as many ranks as a graph has, on that graph (MPI-4 section 8.5.3,
-    /// `MPI_Graph_create`); `None` on ranks that are left over. Collective, with one graph.
+    /// Makes a communicator of as many ranks as a graph has, arranged on that graph (MPI-4 section
+    /// 8.5.3, `MPI_Graph_create`). Returns `None` on the ranks that are left over. Collective; all
+    /// ranks give the same graph.
     ///
     /// # Errors
     /// As [`dup`](Self::dup); [`InvalidArgument`](ErrorKind::InvalidArgument) if the graph is
@@ -88,9 +91,9 @@ impl<L: Level, D: Device> Comm<L, D> {
         Ok(new.map(Self::wrap))
     }
 
-    /// A communicator of the same ranks on a graph of which each rank gives its own edges: whom it
-    /// receives from, and whom it sends to (MPI-4 section 8.5.4, `MPI_Dist_graph_create_adjacent`).
-    /// Collective.
+    /// Makes a communicator of the same ranks on a graph (MPI-4 section 8.5.4,
+    /// `MPI_Dist_graph_create_adjacent`). Each rank gives its own edges: the ranks that it receives
+    /// from and those that it sends to. Collective.
     ///
     /// ```
     /// use portolan::topology::Edges;
@@ -128,14 +131,15 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.raise(new.map(Self::wrap))
     }
 
-    /// The same where any rank may give any edges, each source with its destinations (MPI-4 section
-    /// 8.5.4, `MPI_Dist_graph_create`). A rank's neighbours are in the order of the ranks that gave
-    /// the edges, and as they gave them. Collective.
+    /// As [`dist_graph_create_adjacent`](Self::dist_graph_create_adjacent), except that any rank
+    /// may give any edges, as sources with their destinations (MPI-4 section 8.5.4,
+    /// `MPI_Dist_graph_create`). A rank's neighbours are ordered by the rank that gave the edge,
+    /// then by the order in which it gave them. Collective.
     ///
     /// # Errors
     /// As [`dist_graph_create_adjacent`](Self::dist_graph_create_adjacent), and
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument), on every rank, if some edges have weights
-    /// and others do not.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) on every rank if some edges have weights and
+    /// others do not.
     #[doc(alias = "MPI_Dist_graph_create")]
     pub fn dist_graph_create(&self, edges: &[(u32, Edges)], reorder: bool) -> Result<Self> {
         self.before(Creation::DistGraphCreate)?;
@@ -144,13 +148,13 @@ impl<L: Level, D: Device> Comm<L, D> {
     }
 }
 
-/// A communicator whose ranks are on a grid ([`Comm::cart_create`]); it has all the calls of
+/// A communicator whose ranks are on a grid ([`Comm::cart_create`]). It has all the calls of
 /// [`Comm`].
 pub struct CartComm<L: Level = Single, D: Device = AnyDevice<L>>(Comm<L, D>);
 
 impl<L: Level, D: Device> CartComm<L, D> {
-    /// The grid: its dimensions, and who is where on it (MPI-4 section 8.5.5, `MPI_Cart_get`,
-    /// `MPI_Cart_rank`, `MPI_Cart_coords`).
+    /// The grid: its dimensions, and the position of each rank (MPI-4 section 8.5.5,
+    /// `MPI_Cart_get`, `MPI_Cart_rank`, `MPI_Cart_coords`).
     #[doc(alias("MPI_Cart_get", "MPI_Cart_rank", "MPI_Cart_coords"))]
     #[must_use]
     pub fn grid(&self) -> &Cartesian {
@@ -160,15 +164,15 @@ impl<L: Level, D: Device> CartComm<L, D> {
         }
     }
 
-    /// Where this rank is (MPI-4 section 8.5.5, `MPI_Cart_coords`).
+    /// The coordinates of this rank (MPI-4 section 8.5.5, `MPI_Cart_coords`).
     #[doc(alias = "MPI_Cart_coords")]
     #[must_use]
     pub fn coords(&self) -> Vec<u32> {
         self.grid().coords(self.rank()).unwrap_or_default()
     }
 
-    /// Who is `displacement` places from here along a dimension, and whom this rank is there for
-    /// (MPI-4 section 8.5.6, `MPI_Cart_shift`).
+    /// The rank `displacement` places away along a dimension, as the destination, and the rank for
+    /// which this one is that destination, as the source (MPI-4 section 8.5.6, `MPI_Cart_shift`).
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if there is no such dimension.
@@ -178,12 +182,12 @@ impl<L: Level, D: Device> CartComm<L, D> {
         self.0.raise(shift)
     }
 
-    /// The parts in which all coordinates are equal but those of the dimensions to `keep`, each
-    /// a grid of those (MPI-4 section 8.5.7, `MPI_Cart_sub`). Collective.
+    /// Splits the grid into smaller ones that keep the dimensions in `keep`: the ranks of each have
+    /// equal coordinates in the other dimensions (MPI-4 section 8.5.7, `MPI_Cart_sub`). Collective.
     ///
     /// # Errors
-    /// As [`Comm::dup`]; [`InvalidArgument`](ErrorKind::InvalidArgument) if `keep` has another
-    /// number of dimensions.
+    /// As [`Comm::dup`]; [`InvalidArgument`](ErrorKind::InvalidArgument) if `keep` does not have
+    /// one entry per dimension.
     #[doc(alias = "MPI_Cart_sub")]
     pub fn sub(&self, keep: &[bool]) -> Result<Self> {
         self.0.before(Creation::CartSub(keep))?;

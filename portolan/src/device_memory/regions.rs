@@ -1,4 +1,4 @@
-//! Memory of a device that peers write to and read from by themselves.
+//! Accelerator memory that peers write to and read from directly.
 
 use portolan_core::comm::NoUnwind;
 use portolan_core::device::{Region, RegionKey};
@@ -10,9 +10,8 @@ use super::{MemoryKind, Slice, SliceMut};
 use crate::comm::Comm;
 use crate::comm::raw::{all_bytes, any_bits};
 
-/// What lets ranks reach memory that another one shares. It is worth as much as its bytes: they may
-/// be sent as a message. One of memory that is not shared any more is an error where it is used,
-/// and touches nothing.
+/// Lets ranks reach memory that another rank shares. A key is plain data: its bytes may be sent as
+/// a message. Using a key after the memory is no longer shared is an error, and touches no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
     region: RegionKey,
@@ -20,7 +19,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// Bytes of a key.
+    /// Length of a key in bytes.
     pub const LEN: usize = 60;
 
     /// The key as bytes.
@@ -49,12 +48,12 @@ impl Key {
         bytes
     }
 
-    /// The key of which [`to_bytes`](Self::to_bytes) gave these bytes.
+    /// The key whose [`to_bytes`](Self::to_bytes) returned these bytes.
     ///
     /// # Safety
-    /// They must be what [`to_bytes`](Self::to_bytes) has given of a key that a rank of this job
-    /// was given by [`share_device`](Comm::share_device): made-up ones may name memory that was
-    /// never shared.
+    /// They must be bytes that [`to_bytes`](Self::to_bytes) returned for a key that
+    /// [`share_device`](Comm::share_device) gave to a rank of this job: made-up ones may name
+    /// memory that was never shared.
     #[must_use]
     pub unsafe fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
         Self {
@@ -64,7 +63,7 @@ impl Key {
     }
 }
 
-/// Ends a registration, whatever happens.
+/// Ends a registration when it is dropped, whatever happens.
 struct Registration<'c, L: Level, D: Device> {
     comm: &'c Comm<L, D>,
     region: Option<Region>,
@@ -73,7 +72,7 @@ struct Registration<'c, L: Level, D: Device> {
 impl<L: Level, D: Device> Registration<'_, L, D> {
     fn end(&mut self) -> Result<()> {
         match self.region.take() {
-            // SAFETY: memory that was registered, to which no pointer was given.
+            // SAFETY: the region was registered here, and no pointer into it was given out.
             Some(region) => unsafe { self.comm.hosted().free_region(region) },
             None => Ok(()),
         }
@@ -87,12 +86,12 @@ impl<L: Level, D: Device> Drop for Registration<'_, L, D> {
 }
 
 impl<L: Level, D: Device> Comm<L, D> {
-    /// Lets other ranks write to and read from memory of a device while `body` runs:
-    /// [`put_device`](Self::put_device), [`get_device`](Self::get_device). Whoever is given the key
-    /// may; what several do at once to the same values comes in any order, and mixed. `body`
-    /// returns when everybody has made its last access, which is for the program to know, by a
-    /// barrier, say: later ones are errors on their side. They are served whenever this rank is in
-    /// a call.
+    /// Lets other ranks write to and read from accelerator memory while `body` runs, by
+    /// [`put_device`](Self::put_device) and [`get_device`](Self::get_device). Any rank that is
+    /// given the key may do so. Concurrent accesses to the same values happen in any order, and may
+    /// mix. `body` must return only after every rank has made its last access, which the program
+    /// ensures with a barrier, say; a later access is an error on the rank that makes it. Accesses
+    /// are served whenever this rank is in a call.
     ///
     /// ```
     /// use portolan::device_memory::{Key, MemoryKind, Slice, SliceMut};
@@ -137,7 +136,7 @@ impl<L: Level, D: Device> Comm<L, D> {
             any_bits::<T>();
         };
         let memory = bytes::<T>(room.kind, room.address, room.len);
-        // SAFETY: whoever made the slice promised the values for its life, in which the
+        // SAFETY: the maker of the slice promised the values for its lifetime, within which the
         // registration ends; every bit pattern is a value.
         let registered = unsafe { self.staging().register(self.hosted(), &memory) };
         let region = self.raise(registered)?;
@@ -156,14 +155,14 @@ impl<L: Level, D: Device> Comm<L, D> {
         Ok(outcome)
     }
 
-    /// Writes values of a device's memory to memory that a rank shares, from its value number `at`
-    /// on, and returns when they are there. Long ones go in pieces where they go through the host,
-    /// one of which is copied while another is under way.
+    /// Writes values in accelerator memory to memory that a rank shares, beginning at its value
+    /// number `at`, and returns when they are there. Where long transfers go through the host, they
+    /// go in pieces, one of which is copied while another is under way.
     ///
     /// # Errors
-    /// [`RemoteAccess`](crate::ErrorKind::RemoteAccess) if they do not fit, or the memory is not
-    /// shared any more; [`UnsupportedMemory`](crate::ErrorKind::UnsupportedMemory) as
-    /// [`send_device`](Self::send_device). A part of the values may be there.
+    /// [`RemoteAccess`](crate::ErrorKind::RemoteAccess) if the values do not fit, or the memory is
+    /// no longer shared; [`UnsupportedMemory`](crate::ErrorKind::UnsupportedMemory) as for
+    /// [`send_device`](Self::send_device). Some of the values may have been written.
     pub fn put_device<T: Datatype>(&self, data: &Slice<'_, T>, key: &Key, at: usize) -> Result<()> {
         const {
             all_bytes::<T>();
@@ -171,8 +170,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         let memory = bytes::<T>(data.kind, data.address, data.len);
         let guard = NoUnwind::new("a put from a device");
         let (owner, region, offset) = (key.owner, &key.region, offset::<T>(at));
-        // SAFETY: whoever made the slice promised the values for its life, and nothing is under way
-        // when this returns.
+        // SAFETY: the maker of the slice promised the values for its lifetime, and no transfer is
+        // under way when this returns.
         let put = unsafe {
             self.staging()
                 .put_all(self.hosted(), owner, region, offset, &memory)
@@ -181,11 +180,11 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.raise(put)
     }
 
-    /// Reads values that a rank shares, from its value number `at` on, into memory of a device:
-    /// [`put_device`](Self::put_device).
+    /// Reads values that a rank shares, beginning at its value number `at`, into accelerator
+    /// memory: the reverse of [`put_device`](Self::put_device).
     ///
     /// # Errors
-    /// As there.
+    /// As for [`put_device`](Self::put_device).
     pub fn get_device<T: Datatype>(
         &self,
         room: &mut SliceMut<'_, T>,
@@ -209,7 +208,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     }
 }
 
-/// Bytes in front of a value; more than any region has if that overflows.
+/// The offset of a value in bytes; if that overflows, a number larger than any region.
 fn offset<T>(at: usize) -> u64 {
     (at as u64).saturating_mul(size_of::<T>() as u64)
 }

@@ -1,19 +1,20 @@
-//! The requests of a scope: the first few in place, so that most scopes allocate nothing.
+//! The requests of a scope. The first few are stored in place, so that most scopes allocate
+//! nothing.
 
 use std::cell::{Cell, RefCell};
 use std::mem::MaybeUninit;
 
 use portolan_core::Request;
 
-/// The requests of a scope that are not known to be over.
+/// The requests of a scope that are not known to be complete.
 #[derive(Debug)]
 pub(super) struct Registry {
-    /// Which of `first` are taken, by bit.
+    /// Which slots of `first` are taken, one bit each.
     taken: Cell<u32>,
-    /// A slot is written when it is taken, and not before: to fill all of them makes a scope of one
+    /// A slot is written only when it is taken: filling all of them in advance makes a scope of one
     /// nonblocking broadcast 4 % longer.
     first: [Cell<MaybeUninit<Request>>; 32],
-    /// Those that had no place among the first.
+    /// The requests that found no free slot in `first`.
     more: RefCell<Vec<Option<Request>>>,
 }
 
@@ -26,7 +27,7 @@ impl Registry {
         }
     }
 
-    /// Keeps a request; returns its place.
+    /// Adds a request; returns its place.
     pub(super) fn add(&self, request: Request) -> usize {
         let place = self.taken.get().trailing_ones() as usize;
         if let Some(slot) = self.first.get(place) {
@@ -45,7 +46,7 @@ impl Registry {
         self.taken.get() == 0 && self.more.borrow().is_empty()
     }
 
-    /// Gives a place up.
+    /// Frees a place.
     pub(super) fn remove(&self, place: usize) {
         if place < self.first.len() {
             self.taken.set(self.taken.get() & !(1 << place));
@@ -58,12 +59,12 @@ impl Registry {
         }
     }
 
-    /// Shows all requests.
+    /// Calls `visit` with each request.
     pub(super) fn each(&self, mut visit: impl FnMut(Request)) {
         let mut left = self.taken.get();
         while left != 0 {
             let slot = self.first[left.trailing_zeros() as usize].get();
-            // SAFETY: its bit is set, and `add` writes a slot before it sets that.
+            // SAFETY: its bit is set, and `add` writes a slot before it sets the slot's bit.
             let request = unsafe { slot.assume_init() };
             visit(request);
             left &= left - 1;
