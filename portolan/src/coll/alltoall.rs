@@ -1,4 +1,4 @@
-//! Operations in which every rank gets something of every rank: allgather and alltoall.
+//! Operations in which every rank receives from every rank: allgather and alltoall.
 
 use portolan_coll::Operation;
 use portolan_coll::inter::InterOperation;
@@ -11,7 +11,7 @@ use super::sides::{Receives, RecvOnly, SendRecv};
 use crate::Level;
 use crate::comm::{Buffer, BufferMut, Comm, InterComm};
 
-/// The ranks' values go to every rank, in the order of the ranks (MPI-4 section 6.7,
+/// Gives every rank the values of all ranks, in the order of the ranks (MPI-4 section 6.7,
 /// `MPI_Allgather`, `MPI_Allgatherv`). Short forms: [`Comm::allgather`], [`Comm::allgatherv`],
 /// [`Comm::allgather_one`], [`Comm::allgather_vecs`].
 ///
@@ -37,7 +37,7 @@ pub struct Allgather<B: Receives> {
 }
 
 impl<S: Buffer, R: BufferMut<Item = S::Item>> Allgather<SendRecv<S, R>> {
-    /// Every rank contributes `send` and gets `recv`, with a block for every rank.
+    /// Every rank contributes `send` and receives into `recv`, which has a block for every rank.
     pub fn new(send: impl IntoData<Buffer = S>, recv: impl IntoData<Buffer = R>) -> Self {
         let (send, recv) = (send.into_data(), recv.into_data());
         Self {
@@ -48,7 +48,7 @@ impl<S: Buffer, R: BufferMut<Item = S::Item>> Allgather<SendRecv<S, R>> {
 }
 
 impl<R: BufferMut> Allgather<RecvOnly<R>> {
-    /// The own contribution is in its block of `recv` already (`MPI_IN_PLACE`).
+    /// This rank's contribution is already in its block of `recv` (`MPI_IN_PLACE`).
     #[doc(alias = "MPI_IN_PLACE")]
     pub fn in_place(recv: impl IntoData<Buffer = R>) -> Self {
         let recv = recv.into_data();
@@ -60,17 +60,17 @@ impl<R: BufferMut> Allgather<RecvOnly<R>> {
 }
 
 impl<B: Receives> Allgather<B> {
-    /// Contributions may differ in length: rank `i`'s has `counts[i]` items, and they come side by
-    /// side (`MPI_Allgatherv`). All ranks give the same counts.
+    /// Lets contributions differ in length: rank `i` contributes `counts[i]` items, and the blocks
+    /// are side by side (`MPI_Allgatherv`). All ranks give the same counts.
     #[doc(alias = "MPI_Allgatherv")]
     pub fn counts(self, counts: &[usize]) -> Self {
         let blocks = Blocks::packed(counts);
         Self { blocks, ..self }
     }
 
-    /// As [`counts`](Self::counts), and rank `i`'s contribution goes to `displacements[i]`, in
-    /// items from the beginning of the buffer. Blocks may not overlap; what lies between them stays
-    /// as it is.
+    /// As [`counts`](Self::counts), with rank `i`'s contribution at `displacements[i]`, in items
+    /// from the beginning of the buffer. Blocks may not overlap; the gaps between them stay as they
+    /// are.
     pub fn counts_at(self, counts: &[usize], displacements: &[usize]) -> Self {
         let blocks = Blocks::at(counts, displacements);
         Self { blocks, ..self }
@@ -103,8 +103,8 @@ impl<B: Receives> Collective for Allgather<B> {
 }
 
 /// Every rank sends a block to every rank (MPI-4 section 6.8, `MPI_Alltoall`, `MPI_Alltoallv`).
-/// Short forms: [`Comm::alltoall`], [`Comm::alltoallv`]. Blocks of layouts of their own are
-/// [`Alltoallw`](super::Alltoallw)'s.
+/// Short forms: [`Comm::alltoall`], [`Comm::alltoallv`]. [`Alltoallw`](super::Alltoallw) gives each
+/// block a layout of its own.
 ///
 /// ```
 /// use portolan::coll::Alltoall;
@@ -146,16 +146,16 @@ impl<S: Buffer, R: BufferMut<Item = S::Item>> Alltoall<SendRecv<S, R>> {
         }
     }
 
-    /// Blocks may differ in length: `counts[i]` items go to rank `i`; blocks lie side by side
-    /// (`MPI_Alltoallv`). Goes together with [`recv_counts`](Self::recv_counts).
+    /// Lets sent blocks differ in length: `counts[i]` items go to rank `i`, and the blocks are side
+    /// by side (`MPI_Alltoallv`). Used together with [`recv_counts`](Self::recv_counts).
     #[doc(alias = "MPI_Alltoallv")]
     pub fn send_counts(self, counts: &[usize]) -> Self {
         let send = Blocks::packed(counts);
         Self { send, ..self }
     }
 
-    /// As [`send_counts`](Self::send_counts), and the block for rank `i` begins at
-    /// `displacements[i]`, in items from the beginning of the buffer.
+    /// As [`send_counts`](Self::send_counts), with the block for rank `i` at `displacements[i]`, in
+    /// items from the beginning of the buffer.
     pub fn send_counts_at(self, counts: &[usize], displacements: &[usize]) -> Self {
         let send = Blocks::at(counts, displacements);
         Self { send, ..self }
@@ -163,7 +163,7 @@ impl<S: Buffer, R: BufferMut<Item = S::Item>> Alltoall<SendRecv<S, R>> {
 }
 
 impl<R: BufferMut> Alltoall<RecvOnly<R>> {
-    /// What is in block `i` of `data` is exchanged for what rank `i` has for this one
+    /// Exchanges block `i` of `data` for the block that rank `i` has for this rank
     /// (`MPI_IN_PLACE`).
     #[doc(alias = "MPI_IN_PLACE")]
     pub fn in_place(data: impl IntoData<Buffer = R>) -> Self {
@@ -177,17 +177,17 @@ impl<R: BufferMut> Alltoall<RecvOnly<R>> {
 }
 
 impl<B: Receives> Alltoall<B> {
-    /// Blocks may differ in length: `counts[i]` items come from rank `i`, and are put side by side
-    /// (`MPI_Alltoallv`). In place as many go there.
+    /// Lets received blocks differ in length: `counts[i]` items come from rank `i`, and the blocks
+    /// are side by side (`MPI_Alltoallv`). In place, as many items go to rank `i`.
     #[doc(alias = "MPI_Alltoallv")]
     pub fn recv_counts(self, counts: &[usize]) -> Self {
         let recv = Blocks::packed(counts);
         Self { recv, ..self }
     }
 
-    /// As [`recv_counts`](Self::recv_counts), and the block of rank `i` goes to `displacements[i]`,
-    /// in items from the beginning of the buffer. Blocks may not overlap; what lies between them
-    /// stays as it is.
+    /// As [`recv_counts`](Self::recv_counts), with the block of rank `i` at `displacements[i]`, in
+    /// items from the beginning of the buffer. Blocks may not overlap; the gaps between them stay
+    /// as they are.
     pub fn recv_counts_at(self, counts: &[usize], displacements: &[usize]) -> Self {
         let recv = Blocks::at(counts, displacements);
         Self { recv, ..self }

@@ -13,12 +13,12 @@ use crate::Level;
 use crate::comm::raw::all_bytes;
 use crate::comm::{Buffer, BufferMut, Comm, InterComm};
 
-/// One block per rank, each with a layout of its own: collected from (bytes from the beginning of
-/// the buffer, number of items, layout), in the order of the ranks.
+/// One block per rank, each with a layout of its own. It is collected from triples (bytes from the
+/// beginning of the buffer, number of items, layout), in the order of the ranks.
 #[derive(Clone, Debug, Default)]
 pub struct Shapes {
     counts: Vec<usize>,
-    /// What does not fit an `isize` is cut: no buffer reaches there.
+    /// Displacements that do not fit an `isize` are clamped: no buffer reaches that far.
     displacements: Vec<isize>,
     layouts: Vec<Layout>,
 }
@@ -36,7 +36,7 @@ impl FromIterator<(usize, usize, Layout)> for Shapes {
     }
 }
 
-/// The memory of a buffer: nothing that a program can make or look into.
+/// The memory of a buffer. Programs can neither make one nor look into it.
 pub struct Spot {
     ptr: *mut u8,
     bytes: usize,
@@ -52,7 +52,7 @@ impl Spot {
 }
 
 impl Shapes {
-    /// The blocks of a buffer, each of which lies within it.
+    /// The blocks of a buffer, after checking that each lies within it.
     pub(super) fn of<L: Level, D: Device>(
         &self,
         which: Which<'_, L, D>,
@@ -95,8 +95,8 @@ impl Shapes {
 }
 
 /// Every rank sends a block to every rank, and every block has a layout of its own (MPI-4 section
-/// 6.8, `MPI_Alltoallw`): the redistribution of a matrix, say. The type of the buffers must be one
-/// without padding; that is checked when the program is compiled.
+/// 6.8, `MPI_Alltoallw`); this redistributes a matrix, for example. The type of the buffers must be
+/// one without padding; that is checked when the program is compiled.
 ///
 /// ```
 /// use portolan::Layout;
@@ -144,7 +144,7 @@ impl<S: Buffer, R: BufferMut<Item = S::Item>> Alltoallw<SendRecv<S, R>> {
 }
 
 impl<R: BufferMut> Alltoallw<RecvOnly<R>> {
-    /// What is in block `i` of `data` is exchanged for what rank `i` has for this one
+    /// Exchanges block `i` of `data` for the block that rank `i` has for this rank
     /// (`MPI_IN_PLACE`).
     #[doc(alias = "MPI_IN_PLACE")]
     pub fn in_place(data: impl IntoData<Buffer = R>, shapes: Shapes) -> Self {

@@ -14,7 +14,7 @@ use crate::comm::{Buffer, BufferMut, Comm, InterComm};
 
 const NAME: &str = "bcast";
 
-/// Over when every rank has begun it (MPI-4 section 6.3, `MPI_Barrier`). Short form:
+/// Completes when every rank has started it (MPI-4 section 6.3, `MPI_Barrier`). Short form:
 /// [`Comm::barrier`].
 ///
 /// ```
@@ -63,7 +63,7 @@ impl Collective for Barrier {
     }
 }
 
-/// The values of one rank go to every rank (MPI-4 section 6.4, `MPI_Bcast`). Short forms:
+/// Copies the values of one rank to every rank (MPI-4 section 6.4, `MPI_Bcast`). Short forms:
 /// [`Comm::bcast`], [`Comm::bcast_one`].
 ///
 /// Every rank gives a buffer of the same length.
@@ -92,7 +92,7 @@ pub struct Bcast<B: Sides> {
 }
 
 impl<B: BufferMut> Bcast<RecvOnly<B>> {
-    /// What rank `root` has in `data` goes to the `data` of all others.
+    /// Copies the `data` of rank `root` to the `data` of all other ranks.
     pub fn new(data: impl IntoData<Buffer = B>, root: impl Into<Root>) -> Self {
         let recv = data.into_data();
         Self {
@@ -103,7 +103,7 @@ impl<B: BufferMut> Bcast<RecvOnly<B>> {
 }
 
 impl<B: Buffer> Bcast<SendOnly<B>> {
-    /// The root's call, with data that it cannot or need not change. Other ranks call
+    /// The root's call, for data that it cannot or need not change. The other ranks call
     /// [`new`](Bcast::new).
     pub fn from_root(data: impl IntoData<Buffer = B>, root: impl Into<Root>) -> Self {
         let send = data.into_data();

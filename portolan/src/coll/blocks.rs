@@ -1,4 +1,4 @@
-//! Data of which every rank has its own block: lengths and places, checked against the buffer.
+//! Buffers with a block per rank: lengths and places of the blocks, checked against the buffer.
 
 use portolan_coll::{BlocksArg, Many};
 use portolan_core::{Device, Error, ErrorKind, Result, TypedBuf};
@@ -9,28 +9,29 @@ use crate::comm::Comm;
 /// How a buffer is cut into blocks, one per rank or neighbour.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Blocks {
-    /// Equally long ones, side by side.
+    /// Equally long blocks, side by side.
     #[default]
     Equal,
-    /// The v forms.
+    /// Blocks with counts and displacements of their own (the v forms).
     Listed {
         counts: Vec<usize>,
-        /// In items. What does not fit an `isize` is cut: no buffer reaches there.
+        /// In items. Displacements that do not fit an `isize` are clamped: no buffer reaches that
+        /// far.
         displacements: Vec<isize>,
     },
 }
 
-/// A buffer of an operation, as messages to people name it.
+/// A buffer of an operation, as error messages name it.
 pub(super) struct Which<'a, L: Level, D: Device> {
     pub(super) comm: &'a Comm<L, D>,
     pub(super) operation: &'static str,
     pub(super) buffer: &'static str,
-    /// Number of blocks, and of what there is one for each.
+    /// Number of blocks, and what each block belongs to.
     pub(super) blocks: (usize, &'static str),
 }
 
 impl Blocks {
-    /// Side by side.
+    /// Blocks side by side.
     pub(super) fn packed(counts: &[usize]) -> Self {
         let mut next = 0usize;
         let displacements = counts.iter().map(|&count| {
@@ -44,7 +45,7 @@ impl Blocks {
         }
     }
 
-    /// Anywhere.
+    /// Blocks at any places.
     pub(super) fn at(counts: &[usize], displacements: &[usize]) -> Self {
         Self::Listed {
             counts: counts.to_vec(),
@@ -52,7 +53,7 @@ impl Blocks {
         }
     }
 
-    /// The blocks of `all`, each of which lies within it.
+    /// The blocks of `all`, after checking that each lies within it.
     pub(super) fn of<'a, L: Level, D: Device>(
         &'a self,
         which: Which<'_, L, D>,
@@ -98,7 +99,7 @@ impl<'a, L: Level, D: Device> Which<'a, L, D> {
         }
     }
 
-    /// Items of each of the equal blocks.
+    /// Number of items in each of the equal blocks.
     pub(super) fn each(&self, all: &TypedBuf<'_>) -> Result<usize> {
         let (blocks, of) = self.blocks;
         if blocks == 0 {
@@ -169,7 +170,8 @@ pub(super) fn wrong<L: Level, D: Device>(
     )
 }
 
-/// The buffer that is sent from, which an operation between two groups has apart.
+/// The send buffer. An operation between two groups always has one apart, so its absence is an
+/// error.
 pub(super) fn not_in_place<'a, L: Level, D: Device>(
     comm: &Comm<L, D>,
     operation: &'static str,

@@ -1,4 +1,4 @@
-//! A collective operation with its arguments, whatever form the call has.
+//! A collective operation with its arguments, independent of the form of the call.
 
 use portolan_coll::Operation;
 use portolan_coll::inter::InterOperation;
@@ -9,9 +9,9 @@ use super::sides::Sides;
 use crate::Level;
 use crate::comm::{Comm, InterComm};
 
-/// A collective operation with its arguments: what [`Comm::run`],
-/// [`Scope::start`](crate::Scope::start), [`Comm::start_owned`] and [`Comm::persistent`] take, and
-/// their twins of [`InterComm`]. Sealed: it is implemented by the operations of [this
+/// A collective operation with its arguments: accepted by [`Comm::run`],
+/// [`Scope::start`](crate::Scope::start), [`Comm::start_owned`] and [`Comm::persistent`], and by
+/// the same calls of [`InterComm`]. Sealed: it is implemented by the operations of [this
 /// module](crate::coll).
 pub trait Collective: Sized + Sealed {
     /// Its buffers.
@@ -26,10 +26,11 @@ pub trait Collective: Sized + Sealed {
     #[doc(hidden)]
     fn into_sides(self) -> Self::Sides;
 
-    /// The operation as the crate of collectives takes it.
+    /// The operation in the form that the crate of collectives takes.
     ///
-    /// Sound for `portolan_coll::run` as long as `self` lives: the lengths have been checked
-    /// against the buffers, and what is received into is not what is sent from, unless in place.
+    /// It is sound for `portolan_coll::run` as long as `self` lives: the lengths have been checked
+    /// against the buffers, and the receive buffer does not overlap the send buffer, except in
+    /// place.
     #[doc(hidden)]
     fn operation<L: Level, D: Device>(&self, comm: &Comm<L, D>) -> Result<Operation<'_>>;
 
@@ -46,17 +47,18 @@ pub trait Collective: Sized + Sealed {
     }
 }
 
-/// What a call gives back: the buffers that were given to it.
+/// The buffers that were given to a call, as it gives them back.
 pub type Buffers<C> = <<C as Collective>::Sides as Sides>::Buffers;
 
-/// The values of a persistent operation between two starts, to be read.
+/// The values of a persistent operation between two starts, for reading.
 pub type Look<'a, C> = <<C as Collective>::Sides as Sides>::Look<'a>;
 
-/// The values of a persistent operation between two starts: to be changed, but in buffers that are
+/// The values of a persistent operation between two starts, for writing, except in buffers that are
 /// shared.
 pub type View<'a, C> = <<C as Collective>::Sides as Sides>::View<'a>;
 
-/// Nobody else may say that their operations are sound.
+/// Keeps other crates from implementing `Collective`, and so from claiming that their operations
+/// are sound.
 pub trait Sealed {}
 
 /// The items of [`Collective`] that are the same for every operation with a field `sides`.

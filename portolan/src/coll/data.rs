@@ -1,4 +1,4 @@
-//! One buffer of a collective operation, and what of it takes part.
+//! One buffer of a collective operation, and the part of it that the operation uses.
 
 use std::fmt;
 
@@ -9,22 +9,22 @@ use crate::Level;
 use crate::comm::raw::all_bytes;
 use crate::comm::{Buffer, BufferMut, Comm, Held};
 
-/// A buffer and what of it takes part in an operation: all of its values, or the items of a layout
+/// A buffer and the part of it that an operation uses: all of its values, or the items of a layout
 /// ([`strided`]).
 ///
-/// The buffer is taken apart from the beginning: no reference to its memory exists that an
-/// operation in the background could contradict.
+/// The buffer is taken apart from the beginning, so that there is no reference to its memory whose
+/// guarantees an operation in the background could violate.
 pub struct Data<B: Buffer> {
     held: Held<B>,
     count: usize,
     item: Item,
     strided: bool,
-    /// Where data arrives that has to be looked at before it may be called a value.
+    /// Where data arrives that must be checked before it counts as values.
     aside: Vec<B::Item>,
 }
 
-/// The layout of an item. Those of primitives are not counted: it would be a good part of a short
-/// operation, and ranks that are threads would fight for the count.
+/// The layout of an item. Layouts of primitives are borrowed, not reference-counted: counting would
+/// take a good part of a short operation, and ranks that are threads would contend for the count.
 enum Item {
     ForEver(&'static Layout),
     Counted(Layout),
@@ -52,9 +52,9 @@ impl<B: Buffer> fmt::Debug for Data<B> {
     }
 }
 
-/// What can be given to a collective operation: `&[T]`, `&mut [T]`, arrays and vectors by
-/// reference, buffers that own their values (`Vec<T>`, `Box<[T]>`, `Arc<[T]>`), and [`strided`]
-/// parts of them all.
+/// Types that can be given to a collective operation as a buffer: `&[T]`, `&mut [T]`, arrays and
+/// vectors by reference, buffers that own their values (`Vec<T>`, `Box<[T]>`, `Arc<[T]>`), and
+/// [`strided`] parts of them all.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no buffer of a collective operation",
     label = "not a buffer",
@@ -65,7 +65,7 @@ pub trait IntoData {
     /// The buffer.
     type Buffer: Buffer;
 
-    /// The buffer with all of its values, unless it says otherwise.
+    /// Converts to the buffer with all of its values, or the part that it already describes.
     fn into_data(self) -> Data<Self::Buffer>;
 }
 
@@ -114,9 +114,10 @@ by_reference! {
     [const N: usize] &'a mut [T; N] => &'a mut [T];
 }
 
-/// `count` items of a layout whose displacements count from the beginning of `base` (MPI-4 section
-/// 5.1): a column of a matrix, say. Instead of a whole buffer in any collective operation; where
-/// that has a block per rank, `count` is the number of items in all blocks.
+/// Selects `count` items of a layout whose displacements count from the beginning of `base` (MPI-4
+/// section 5.1), such as a column of a matrix. Any collective operation takes it instead of a whole
+/// buffer; where the operation has a block per rank, `count` is the number of items in all blocks
+/// together.
 ///
 /// The type must be one without padding; that is checked when the program is compiled.
 ///
@@ -138,8 +139,8 @@ by_reference! {
 /// ```
 ///
 /// # Errors
-/// None here. The operation says [`InvalidBuffer`](ErrorKind::InvalidBuffer) if the items leave
-/// `base`.
+/// None here. The operation returns [`InvalidBuffer`](ErrorKind::InvalidBuffer) if the items reach
+/// beyond `base`.
 pub fn strided<B: IntoData>(base: B, count: usize, layout: &Layout) -> Data<B::Buffer> {
     const {
         all_bytes::<<B::Buffer as Buffer>::Item>();
@@ -153,13 +154,13 @@ pub fn strided<B: IntoData>(base: B, count: usize, layout: &Layout) -> Data<B::B
 }
 
 impl<B: Buffer> Data<B> {
-    /// Bytes of memory.
+    /// Length of the memory in bytes.
     pub(super) fn memory(&self) -> usize {
         // The values are in memory, so their size cannot overflow.
         self.held.len() * size_of::<B::Item>()
     }
 
-    /// Where data is taken from, or goes.
+    /// The address that data is read from or written to.
     pub(super) fn ptr(&self) -> *mut u8 {
         if self.aside.capacity() == 0 {
             self.held.ptr().cast()
@@ -168,7 +169,7 @@ impl<B: Buffer> Data<B> {
         }
     }
 
-    /// The first `count` items, as everything below the facade describes them.
+    /// The first `count` items, in the form that the crates below use.
     pub(super) fn first(&self, count: usize) -> TypedBuf<'_> {
         TypedBuf {
             ptr: self.ptr(),
@@ -183,7 +184,7 @@ impl<B: Buffer> Data<B> {
         self.first(self.count)
     }
 
-    /// Whether the items lie within the memory. Those of a plain buffer do.
+    /// Checks that the items lie within the memory. Those of a plain buffer always do.
     pub(super) fn check<L: Level, D: Device>(&self, comm: &Comm<L, D>) -> Result<()> {
         if !self.strided {
             return Ok(());
@@ -195,20 +196,20 @@ impl<B: Buffer> Data<B> {
         self.held.into_buf()
     }
 
-    /// The values, to be read.
+    /// The values, for reading.
     ///
     /// # Safety
-    /// No operation uses the buffer for the life of the slice.
+    /// No operation uses the buffer for the lifetime of the slice.
     pub(super) unsafe fn look(&self) -> &[B::Item] {
-        // SAFETY: a buffer's values stay in place while it is taken apart; from the caller, nobody
-        // else uses them.
+        // SAFETY: a buffer's values stay in place while it is taken apart; the caller promises that
+        // no other code uses them.
         unsafe { std::slice::from_raw_parts(self.held.ptr(), self.held.len()) }
     }
 
-    /// The values.
+    /// The values, as the buffer's view.
     ///
     /// # Safety
-    /// No operation uses the buffer for the life of the view.
+    /// No operation uses the buffer for the lifetime of the view.
     pub(super) unsafe fn view(&mut self) -> B::View<'_> {
         // SAFETY: from the caller.
         unsafe { self.held.view() }
@@ -216,8 +217,8 @@ impl<B: Buffer> Data<B> {
 }
 
 impl<B: BufferMut> Data<B> {
-    /// Before an operation that receives: if not every bit pattern is a value, it gets a copy of
-    /// the memory to work on.
+    /// Called before an operation that receives. If the type has invalid bit patterns, the
+    /// operation gets a copy of the memory to work on.
     pub(super) fn shelter<L: Level, D: Device>(&mut self, comm: &Comm<L, D>) -> Result<()> {
         let count = self.held.len();
         if B::Item::ANY_BITS || count == 0 || size_of::<B::Item>() == 0 {
@@ -234,10 +235,10 @@ impl<B: BufferMut> Data<B> {
         Ok(())
     }
 
-    /// After it: the copy's values become the buffer's, if all of them are values.
+    /// Called after it. Copies the received values to the buffer, if all of them are valid.
     ///
     /// # Errors
-    /// [`InvalidValue`](ErrorKind::InvalidValue); the buffer is as it was.
+    /// [`InvalidValue`](ErrorKind::InvalidValue); the buffer is unchanged then.
     pub(super) fn adopt<L: Level, D: Device>(&mut self, comm: &Comm<L, D>) -> Result<()> {
         let aside = std::mem::take(&mut self.aside);
         if aside.capacity() == 0 {
@@ -245,7 +246,7 @@ impl<B: BufferMut> Data<B> {
         }
         let count = self.held.len();
         // SAFETY: the copy has the data of `count` values, all of it initialised: it began as a
-        // copy of values, and operations write data.
+        // copy of values, and operations only write data.
         if let Some(index) = unsafe { first_invalid(aside.as_ptr(), count) } {
             return Err(not_valid::<B::Item, L, D>(comm, index));
         }

@@ -2,10 +2,10 @@
 //! placement.
 //!
 //! A rounded sum depends on the order of its terms. [`Comm::exact_sum`](crate::Comm::exact_sum)
-//! adds the numbers of all ranks' slices exactly and rounds once, so it has the same bits however
-//! the numbers are spread over ranks. [`Sum`] is such a sum as a value: it can be sent, and reduced
-//! with [`Sum::op`]. With the setting `REPRODUCIBLE` every reduction of floating-point numbers by
-//! [`Op::SUM`](crate::Op::SUM) works like that.
+//! adds the numbers of all ranks' slices exactly and rounds once, so the result has the same bits
+//! however the numbers are spread over ranks. [`Sum`] is such a sum as a value: it can be sent, and
+//! reduced with [`Sum::op`]. With the setting `REPRODUCIBLE`, every reduction of floating-point
+//! numbers by [`Op::SUM`](crate::Op::SUM) works this way.
 
 use portolan_core::{Device, Result};
 
@@ -15,11 +15,11 @@ use crate::Level;
 use crate::comm::Comm;
 
 impl<L: Level, D: Device> Comm<L, D> {
-    /// The sum of all numbers in all ranks' slices, added exactly and rounded once; every rank gets
-    /// it. The slices may differ in length. Collective.
+    /// The sum of all numbers in all ranks' slices, added exactly and rounded once, on every rank.
+    /// The slices may differ in length. Collective.
     ///
-    /// It depends on the numbers alone. [`Sum`](crate::coll::exact::Sum) says what infinities, NaN
-    /// and zeros give.
+    /// The result depends on the numbers alone. [`Sum`](crate::coll::exact::Sum) describes the
+    /// treatment of infinities, NaN and zeros.
     ///
     /// ```
     /// // Added from left to right, these give 0.

@@ -12,8 +12,7 @@ use super::sides::{Private, Sides};
 use crate::any::AnyDevice;
 use crate::comm::{Comm, InterComm, Registered, Scope, any_request};
 
-/// Refuses, when the program is compiled, to receive in the background into a type with invalid bit
-/// patterns.
+/// Refuses at compile time to receive in the background into a type with invalid bit patterns.
 pub(super) const fn any_bits<C: Collective>() {
     assert!(
         <C::Sides as Private>::ANY_BITS,
@@ -21,7 +20,7 @@ pub(super) const fn any_bits<C: Collective>() {
     );
 }
 
-/// Refuses, when the program is compiled, a buffer that a handle would own.
+/// Refuses at compile time a buffer that the handle would own.
 const fn borrowed<C: Collective>() {
     assert!(
         <C::Sides as Private>::BORROWED,
@@ -30,12 +29,12 @@ const fn borrowed<C: Collective>() {
 }
 
 impl<L: Level, D: Device> Comm<L, D> {
-    /// Does a collective operation and returns when this rank's part in it is over (MPI-4 chapter
-    /// 6). Gives the buffers back.
+    /// Runs a collective operation and returns when this rank's part in it is complete (MPI-4
+    /// chapter 6). Gives the buffers back.
     ///
     /// All ranks call the same operations on a communicator in the same order. Values of types with
-    /// invalid bit patterns (`bool`, `char`, enums) are received aside and checked before they are
-    /// copied.
+    /// invalid bit patterns (`bool`, `char`, enums) are received into a temporary buffer and
+    /// checked before they are copied.
     ///
     /// ```
     /// use portolan::coll::Allreduce;
@@ -57,26 +56,26 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// Before any message is sent: [`InvalidRank`](crate::ErrorKind::InvalidRank) for a root
     /// outside of the communicator, [`InvalidCount`](crate::ErrorKind::InvalidCount) for lengths,
     /// counts and displacements that do not fit each other or their buffer,
-    /// [`InvalidBuffer`](crate::ErrorKind::InvalidBuffer) for a layout that leaves its buffer or a
-    /// buffer that is missing, [`InvalidLayout`](crate::ErrorKind::InvalidLayout) for a type that
-    /// the operator does not know.
+    /// [`InvalidBuffer`](crate::ErrorKind::InvalidBuffer) for a layout that reaches beyond its
+    /// buffer or a buffer that is missing, [`InvalidLayout`](crate::ErrorKind::InvalidLayout) for a
+    /// type that the operator does not support.
     ///
     /// Later, where ranks disagree: [`InvalidCount`](crate::ErrorKind::InvalidCount),
     /// [`Truncated`](crate::ErrorKind::Truncated),
     /// [`TypeMismatch`](crate::ErrorKind::TypeMismatch),
     /// [`InvalidValue`](crate::ErrorKind::InvalidValue); and
-    /// [`PeerFailed`](crate::ErrorKind::PeerFailed). Every rank's part is over then, and what its
-    /// receive buffer holds is unspecified. Buffers that were given away are dropped.
+    /// [`PeerFailed`](crate::ErrorKind::PeerFailed). Every rank's part is complete then, and the
+    /// contents of its receive buffer are unspecified. Buffers that were given away are dropped.
     ///
     /// # Panics
-    /// A panic in an operator while others wait for its result ends the process. An operator that
-    /// makes calls itself panics where the device is at work.
+    /// If an operator panics while other ranks wait for its result, the process ends. An operator
+    /// that itself makes calls panics while the device is at work.
     pub fn run<C: Collective>(&self, call: C) -> Result<Buffers<C>> {
         self.raise(self.run_checked(call))
     }
 
-    /// Does one whose buffers are lent, where it is: it is large, and to move it takes a good part
-    /// of a short operation.
+    /// Runs an operation on borrowed buffers without moving it: it is large, and moving it takes a
+    /// good part of a short operation.
     #[inline]
     pub(super) fn lend<C: Collective>(&self, call: &mut C) -> Result<()> {
         self.raise(self.run_lent(call))
@@ -85,12 +84,12 @@ impl<L: Level, D: Device> Comm<L, D> {
 
 impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
     /// Starts a collective operation on buffers that stay borrowed until [`ScopedCollective::wait`]
-    /// gives them back or the scope ends (MPI-4 section 6.12, `MPI_Iallreduce` and its kin).
+    /// gives them back or the scope ends (MPI-4 section 6.12, `MPI_Iallreduce` and similar).
     ///
     /// All ranks start the same operations on a communicator in the same order; any number may be
     /// under way. The type must be one for which every bit pattern is valid; that is checked when
-    /// the program is compiled. An operator of the program's own runs in any call that makes
-    /// progress, and makes none itself.
+    /// the program is compiled. An operator of the program's own runs within any call that makes
+    /// progress, and must not make such calls itself.
     ///
     /// ```
     /// use portolan::coll::Allreduce;
@@ -115,8 +114,8 @@ impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
     ///
     /// # Errors
     /// As [`Comm::run`] before any message is sent, and [`Exhausted`](crate::ErrorKind::Exhausted)
-    /// when too many requests are active. What goes wrong later comes out of
-    /// [`ScopedCollective::wait`] or the end of the scope.
+    /// when too many requests are active. Later errors are returned by [`ScopedCollective::wait`]
+    /// or at the end of the scope.
     #[doc(alias = "MPI_Iallreduce")]
     #[inline]
     pub fn start<C: Collective + 'scope>(
@@ -157,18 +156,18 @@ impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
 
     /// Starts an operation on the scope's device.
     ///
-    /// Here and in [`ScopedCollective::wait`] always inline: the call is large, and a move of it
-    /// right behind the stores that made it stalls the processor for longer than a broadcast of a
-    /// few bytes takes in its start.
+    /// This function and [`ScopedCollective::wait`] are always inlined, because the call is large.
+    /// Moving it right after the stores that built it stalls the processor for longer than it takes
+    /// to start a broadcast of a few bytes.
     #[inline(always)]
     fn start_on<C: Collective + 'scope>(
         &'scope self,
         ground: &impl Ground,
         call: C,
     ) -> Result<ScopedCollective<'scope, C, L, D>> {
-        // SAFETY: the buffers are borrowed for the life of the scope, which does not end before the
-        // request is over, because it is registered. Dropping or forgetting the handle ends no
-        // borrow and frees nothing.
+        // SAFETY: the buffers are borrowed for the lifetime of the scope. The scope does not end
+        // before the request is complete, because the request is registered. Dropping or forgetting
+        // the handle ends no borrow and frees nothing.
         let started = unsafe { ground.start(&call) };
         let pending = self.register_bound(started)?;
         Ok(ScopedCollective { pending, call })
@@ -190,12 +189,12 @@ impl<C, L: Level, D: Device> fmt::Debug for ScopedCollective<'_, C, L, D> {
 }
 
 impl<C: Collective, L: Level, D: Device> ScopedCollective<'_, C, L, D> {
-    /// Waits until this rank's part in the operation is over (MPI-4 section 3.7.3, `MPI_Wait`) and
-    /// gives the buffers back, to be used again within the scope.
+    /// Waits until this rank's part in the operation is complete (MPI-4 section 3.7.3, `MPI_Wait`)
+    /// and gives the buffers back, to be used again within the scope.
     ///
     /// # Errors
-    /// As [`Comm::run`] where ranks disagree or fail; the buffers stay borrowed until the scope
-    /// ends then.
+    /// As [`Comm::run`] where ranks disagree or fail; the buffers then stay borrowed until the
+    /// scope ends.
     #[doc(alias = "MPI_Wait")]
     #[inline(always)]
     pub fn wait(self) -> Result<Buffers<C>> {

@@ -12,7 +12,7 @@ use super::sides::{RecvOnly, SendOnly, SendRecv, Sides};
 use crate::Level;
 use crate::comm::{Buffer, BufferMut, Comm, InterComm};
 
-/// The ranks' values go to one rank, which gets them in the order of the ranks (MPI-4 section 6.5,
+/// Gives the values of all ranks to one rank, in the order of the ranks (MPI-4 section 6.5,
 /// `MPI_Gather`, `MPI_Gatherv`). Short forms: [`Comm::gather`], [`Comm::gatherv`],
 /// [`Comm::gather_one`], [`Comm::gather_vecs`].
 ///
@@ -45,8 +45,8 @@ pub struct Gather<B: Sides> {
 }
 
 impl<S: Buffer, R: BufferMut<Item = S::Item>> Gather<SendRecv<S, R>> {
-    /// Every rank contributes `send`; rank `root` gets `recv`, with a block for every rank. Other
-    /// ranks' `recv` is not looked at, and may be empty.
+    /// Every rank contributes `send`; rank `root` receives into `recv`, which has a block for every
+    /// rank. The other ranks' `recv` is ignored, and may be empty.
     pub fn new(
         send: impl IntoData<Buffer = S>,
         recv: impl IntoData<Buffer = R>,
@@ -66,7 +66,7 @@ impl<S: Buffer> Gather<SendOnly<S>> {
 }
 
 impl<R: BufferMut> Gather<RecvOnly<R>> {
-    /// The root's call when its own contribution is in its block of `recv` already
+    /// The root's call when its own contribution is already in its block of `recv`
     /// (`MPI_IN_PLACE`).
     #[doc(alias = "MPI_IN_PLACE")]
     pub fn in_place(recv: impl IntoData<Buffer = R>, root: impl Into<Root>) -> Self {
@@ -85,22 +85,23 @@ impl<B: Sides> Gather<B> {
         }
     }
 
-    /// Contributions may differ in length: rank `i`'s has `counts[i]` items, and they come side by
-    /// side (`MPI_Gatherv`). Looked at at the root only; other ranks may say
+    /// Lets contributions differ in length: rank `i` contributes `counts[i]` items, and the blocks
+    /// are side by side (`MPI_Gatherv`). Only the root's counts are used; the other ranks may call
     /// [`uneven`](Self::uneven) instead.
     #[doc(alias = "MPI_Gatherv")]
     pub fn counts(self, counts: &[usize]) -> Self {
         self.blocks(Blocks::packed(counts))
     }
 
-    /// As [`counts`](Self::counts), and rank `i`'s contribution goes to `displacements[i]`, in
-    /// items from the beginning of the buffer. Blocks may not overlap; what lies between them stays
-    /// as it is.
+    /// As [`counts`](Self::counts), with rank `i`'s contribution at `displacements[i]`, in items
+    /// from the beginning of the buffer. Blocks may not overlap; the gaps between them stay as they
+    /// are.
     pub fn counts_at(self, counts: &[usize], displacements: &[usize]) -> Self {
         self.blocks(Blocks::at(counts, displacements))
     }
 
-    /// Contributions may differ in length, as the root says. All ranks say so or none.
+    /// Declares that contributions may differ in length, as the root's counts say. Either all ranks
+    /// declare it, or none.
     pub fn uneven(self) -> Self {
         Self {
             uneven: true,
@@ -148,8 +149,8 @@ impl<B: Sides> Collective for Gather<B> {
     }
 }
 
-/// The values of one rank are dealt out to the ranks, in their order (MPI-4 section 6.6,
-/// `MPI_Scatter`, `MPI_Scatterv`). Short forms: [`Comm::scatter`], [`Comm::scatterv`].
+/// Deals out the values of one rank to all ranks, in their order (MPI-4 section 6.6, `MPI_Scatter`,
+/// `MPI_Scatterv`). Short forms: [`Comm::scatter`], [`Comm::scatterv`].
 ///
 /// ```
 /// use portolan::coll::Scatter;
@@ -179,8 +180,8 @@ pub struct Scatter<B: Sides> {
 }
 
 impl<S: Buffer, R: BufferMut<Item = S::Item>> Scatter<SendRecv<S, R>> {
-    /// Rank `root` deals out `send`, which has a block for every rank; every rank gets its own in
-    /// `recv`. Other ranks' `send` is not looked at, and may be empty.
+    /// Rank `root` deals out `send`, which has a block for every rank; every rank receives its own
+    /// block into `recv`. The other ranks' `send` is ignored, and may be empty.
     pub fn new(
         send: impl IntoData<Buffer = S>,
         recv: impl IntoData<Buffer = R>,
@@ -218,21 +219,22 @@ impl<B: Sides> Scatter<B> {
         }
     }
 
-    /// Blocks may differ in length: rank `i` gets `counts[i]` items, which lie side by side
-    /// (`MPI_Scatterv`). Looked at at the root only; other ranks may say [`uneven`](Self::uneven)
-    /// instead.
+    /// Lets blocks differ in length: rank `i` gets `counts[i]` items, and the blocks are side by
+    /// side (`MPI_Scatterv`). Only the root's counts are used; the other ranks may call
+    /// [`uneven`](Self::uneven) instead.
     #[doc(alias = "MPI_Scatterv")]
     pub fn counts(self, counts: &[usize]) -> Self {
         self.blocks(Blocks::packed(counts))
     }
 
-    /// As [`counts`](Self::counts), and rank `i`'s block begins at `displacements[i]`, in items
-    /// from the beginning of the buffer. Blocks may overlap: they are only read.
+    /// As [`counts`](Self::counts), with rank `i`'s block at `displacements[i]`, in items from the
+    /// beginning of the buffer. Blocks may overlap, because they are only read.
     pub fn counts_at(self, counts: &[usize], displacements: &[usize]) -> Self {
         self.blocks(Blocks::at(counts, displacements))
     }
 
-    /// Blocks may differ in length, as the root says. All ranks say so or none.
+    /// Declares that blocks may differ in length, as the root's counts say. Either all ranks
+    /// declare it, or none.
     pub fn uneven(self) -> Self {
         Self {
             uneven: true,

@@ -1,4 +1,4 @@
-//! What an operation runs on: a communicator, or two groups that talk to each other.
+//! The communicator that an operation runs on: a plain one, or one between two groups.
 
 use portolan_core::comm::NoUnwind;
 use portolan_core::{Device, Request, Result};
@@ -9,10 +9,10 @@ use crate::Level;
 use crate::comm::{Comm, InterComm};
 use crate::hosted::Hosted;
 
-/// A plan of an operation that is started often.
+/// The plan of a persistent operation.
 pub(super) type Plan<D> = portolan_coll::Persistent<Hosted<D>>;
 
-/// What an operation runs on.
+/// A communicator that an operation can run on.
 pub(super) trait Ground {
     type Level: Level;
     type Device: Device;
@@ -21,30 +21,31 @@ pub(super) trait Ground {
     fn comm(&self) -> &Comm<Self::Level, Self::Device>;
 
     /// # Safety
-    /// Any bits are values in the buffer that is received into.
+    /// Any bits are valid values in the receive buffer.
     unsafe fn run<C: Collective>(&self, call: &C) -> Result<()>;
 
     /// # Safety
-    /// The buffers are left alone until the request is over, and any bits are values in them.
+    /// The buffers are left alone until the request is complete, and any bits are valid values in
+    /// them.
     unsafe fn start<C: Collective>(&self, call: &C) -> Result<Request>;
 
     fn plan<C: Collective>(&self, call: &C) -> Result<Plan<Self::Device>>;
 
-    /// Runs an operation and gives its buffers back; errors are not raised yet.
+    /// Runs an operation and gives its buffers back, without applying the error mode.
     fn run_checked<C: Collective>(&self, mut call: C) -> Result<Buffers<C>> {
         self.run_lent(&mut call)?;
         Ok(call.into_sides().into_buffers())
     }
 
-    /// Runs an operation where it is, because its buffers are lent and nobody wants them back;
-    /// errors are not raised yet.
+    /// Runs an operation without moving it, for borrowed buffers that need not be given back. Does
+    /// not apply the error mode.
     #[inline]
     fn run_lent<C: Collective>(&self, call: &mut C) -> Result<()> {
         let any_bits = <C::Sides as Private>::ANY_BITS;
         if !any_bits {
             call.sides_mut().shelter(self.comm())?;
         }
-        // SAFETY: any bits are values in the buffer, or a copy of it has taken its place.
+        // SAFETY: any bits are valid values in the buffer, or a copy of it has taken its place.
         unsafe { self.run(call) }?;
         match any_bits {
             true => Ok(()),
@@ -53,11 +54,11 @@ pub(super) trait Ground {
     }
 }
 
-// In all three: `operation` and `between` have checked the lengths against the buffers, which
-// `call` keeps. What operators combine are bytes: those of `Op::new` look at them first, and of
-// those made by hand their maker has promised that any will do. (Not moved out of their `Result`:
-// they are large, and a move behind the stores that made them stalls the processor for longer than
-// a short operation takes to start.)
+// The safety argument of all three calls: `operation` and `between` have checked the lengths
+// against the buffers, and `call` keeps the buffers. Operators combine bytes. Those made by
+// `Op::new` check the bytes first; the maker of any other has promised that it accepts any
+// bytes. (The operations stay inside their `Result`: they are large, and moving one right after the
+// stores that built it stalls the processor for longer than a short operation takes to start.)
 
 impl<L: Level, D: Device> Ground for Comm<L, D> {
     type Level = L;

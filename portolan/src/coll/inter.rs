@@ -11,12 +11,13 @@ use crate::comm::{Failed, InterComm};
 
 /// # Collective operations
 /// The operations of [`coll`](crate::coll), with their meaning for two groups (MPI-4 section
-/// 6.2.2): a rank gets what the *other* group contributes. Where an operation has a root, ranks of
-/// the other group name it by its rank; it calls itself [`Root::Here`](crate::coll::Root::Here),
-/// and those beside it say [`Root::Beside`](crate::coll::Root::Beside). Blocks are by ranks of the
-/// other group. There are no scans, no neighbours and no forms in place.
+/// 6.2.2): a rank receives what the *other* group contributes. Where an operation has a root, ranks
+/// of the other group name it by its rank, the root itself gives
+/// [`Root::Here`](crate::coll::Root::Here), and the other ranks of its group give
+/// [`Root::Beside`](crate::coll::Root::Beside). Blocks belong to the ranks of the other group.
+/// There are no scans, no neighbour operations and no in-place forms.
 impl<L: Level, D: Device> InterComm<L, D> {
-    /// Does a collective operation, as [`Comm::run`](crate::Comm::run).
+    /// Runs a collective operation, as [`Comm::run`](crate::Comm::run) does.
     ///
     /// ```
     /// use portolan::coll::{Allreduce, Bcast, Root};
@@ -51,7 +52,7 @@ impl<L: Level, D: Device> InterComm<L, D> {
     /// # Errors
     /// As [`Comm::run`](crate::Comm::run), and
     /// [`InvalidCommunicator`](crate::ErrorKind::InvalidCommunicator) for operations and forms that
-    /// there are not between two groups.
+    /// do not exist between two groups.
     pub fn run<C: Collective>(&self, call: C) -> Result<Buffers<C>> {
         self.remote().raise(self.run_checked(call))
     }
@@ -66,11 +67,11 @@ impl<L: Level, D: Device> InterComm<L, D> {
     }
 
     /// Starts a collective operation that owns its buffers, as
-    /// [`Comm::start_owned`](crate::Comm::start_owned).
+    /// [`Comm::start_owned`](crate::Comm::start_owned) does.
     ///
     /// # Errors
-    /// As [`Comm::start_owned`](crate::Comm::start_owned) and [`run`](Self::run). The error has the
-    /// buffers.
+    /// As [`Comm::start_owned`](crate::Comm::start_owned) and [`run`](Self::run). The error gives
+    /// the buffers back.
     pub fn start_owned<C: Collective + Send + 'static>(
         &self,
         call: C,
@@ -82,10 +83,10 @@ impl<L: Level, D: Device> InterComm<L, D> {
     }
 
     /// Plans a collective operation that can be started again and again, as
-    /// [`Comm::persistent`](crate::Comm::persistent).
+    /// [`Comm::persistent`](crate::Comm::persistent) does.
     ///
     /// # Errors
-    /// As [`run`](Self::run) before any message is sent. The error has the buffers.
+    /// As [`run`](Self::run) before any message is sent. The error gives the buffers back.
     pub fn persistent<C: Collective + Send + 'static>(
         &self,
         call: C,

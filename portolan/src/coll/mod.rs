@@ -1,6 +1,6 @@
 //! Collective operations: every rank of a communicator takes part (MPI-4 chapter 6).
 //!
-//! An operation and its arguments are one value, whatever form the call has:
+//! An operation and its arguments are one value, which every form of the call takes:
 //!
 //! | | call | buffers |
 //! | --- | --- | --- |
@@ -9,26 +9,26 @@
 //! | nonblocking, in structs and tasks | [`Comm::start_owned`]`(Allreduce::new(vec, vec, Op::SUM))` | owned |
 //! | persistent | [`Comm::persistent`]`(…)` | owned |
 //!
-//! The usual ones are methods of [`Comm`], too:
+//! The most common ones are methods of [`Comm`], too:
 //! [`comm.allreduce(&mine, &mut sum, &Op::SUM)`](Comm::allreduce),
 //! [`comm.bcast(&mut data, 0)`](Comm::bcast),
 //! [`comm.allreduce_one(x, &Op::SUM)`](Comm::allreduce_one).
 //!
 //! # Rules
-//! - All ranks of a communicator call the same operations on it in the same order, nonblocking ones
-//!   included, with matching lengths and types; one thread of a rank at a time.
-//!   `PORTOLAN_COLL_CHECK=on` compares what the ranks call, at the price of a few messages.
-//! - Arguments are checked before anything is sent, the same in every form.
+//! - All ranks of a communicator call the same operations on it in the same order, including
+//!   nonblocking ones, with matching lengths and types. One thread of a rank at a time makes such
+//!   calls. `PORTOLAN_COLL_CHECK=on` compares the calls of all ranks, at the price of a few
+//!   messages.
+//! - Arguments are checked before any message is sent; the checks are the same in every form.
 //! - Where an operation has a block per rank, the blocks are equally long and side by side unless
-//!   counts say otherwise: the v forms of MPI are [`counts`](Gather::counts) and
+//!   counts are given. MPI's v forms are [`counts`](Gather::counts) and
 //!   [`counts_at`](Gather::counts_at).
-//! - `in_place` is for one buffer that is sent from and received into.
-//! - Part of a buffer, or its items in another order, are a [`strided`] one.
-//! - An operator of the program's own ([`Op::new`](crate::Op::new)) runs within calls, of whatever
-//!   form and on whatever communicator, that make progress. It makes no calls on communicators
-//!   itself, nor does what it has captured when that is dropped: where the device is at work, they
-//!   panic.
-//! - An operator that panics, and values that others wait for, would leave them waiting: the
+//! - `in_place` takes one buffer, which is both sent from and received into.
+//! - For part of a buffer, or its items in another order, give a [`strided`] buffer.
+//! - An operator of the program's own ([`Op::new`](crate::Op::new)) runs within calls that make
+//!   progress, of any form and on any communicator. It must not make calls on communicators itself,
+//!   and neither may the drop of its captures: such calls panic while the device is at work.
+//! - If an operator panics while other ranks wait for its result, they would wait for ever. So the
 //!   process ends.
 
 mod alltoall;

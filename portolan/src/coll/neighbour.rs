@@ -33,11 +33,11 @@ fn neighbours<L: Level, D: Device>(
     })
 }
 
-/// Every rank gets the values of its sources, in the order of [`Comm::neighbours`] (MPI-4 section
+/// Gives every rank the values of its sources, in the order of [`Comm::neighbours`] (MPI-4 section
 /// 8.6.1, `MPI_Neighbor_allgather`, `MPI_Neighbor_allgatherv`). Short form:
 /// [`Comm::neighbour_allgather`].
 ///
-/// Where a grid ends the block of the source that is missing stays as it is.
+/// At the edge of a grid, the block of a source that does not exist stays as it is.
 ///
 /// ```
 /// use portolan::coll::NeighbourAllgather;
@@ -70,15 +70,15 @@ impl<S: Buffer, R: BufferMut<Item = S::Item>> NeighbourAllgather<S, R> {
         }
     }
 
-    /// Contributions may differ in length: that of source `i` has `counts[i]` items, and they come
-    /// side by side.
+    /// Lets contributions differ in length: source `i` contributes `counts[i]` items, and the
+    /// blocks are side by side.
     pub fn counts(self, counts: &[usize]) -> Self {
         let blocks = Blocks::packed(counts);
         Self { blocks, ..self }
     }
 
-    /// As [`counts`](Self::counts), and the contribution of source `i` goes to `displacements[i]`,
-    /// in items from the beginning of the buffer.
+    /// As [`counts`](Self::counts), with the contribution of source `i` at `displacements[i]`, in
+    /// items from the beginning of the buffer.
     pub fn counts_at(self, counts: &[usize], displacements: &[usize]) -> Self {
         let blocks = Blocks::at(counts, displacements);
         Self { blocks, ..self }
@@ -106,11 +106,11 @@ impl<S: Buffer, R: BufferMut> Collective for NeighbourAllgather<S, R> {
     }
 }
 
-/// Every rank sends a block to every destination, and gets one from every source, in the order of
-/// [`Comm::neighbours`] (MPI-4 section 8.6.2, `MPI_Neighbor_alltoall`, `MPI_Neighbor_alltoallv`).
-/// Short form: [`Comm::neighbour_alltoall`].
+/// Every rank sends a block to every destination, and receives one from every source, in the order
+/// of [`Comm::neighbours`] (MPI-4 section 8.6.2, `MPI_Neighbor_alltoall`,
+/// `MPI_Neighbor_alltoallv`). Short form: [`Comm::neighbour_alltoall`].
 ///
-/// Where a grid ends the blocks of the neighbour that is missing are not used.
+/// At the edge of a grid, the blocks of a neighbour that does not exist are not used.
 ///
 /// ```
 /// use portolan::coll::NeighbourAlltoall;
@@ -147,29 +147,29 @@ impl<S: Buffer, R: BufferMut<Item = S::Item>> NeighbourAlltoall<S, R> {
         }
     }
 
-    /// Blocks may differ in length: `counts[i]` items go to destination `i`; blocks lie side by
-    /// side.
+    /// Lets sent blocks differ in length: `counts[i]` items go to destination `i`, and the blocks
+    /// are side by side.
     pub fn send_counts(self, counts: &[usize]) -> Self {
         let send = Blocks::packed(counts);
         Self { send, ..self }
     }
 
-    /// As [`send_counts`](Self::send_counts), and the block for destination `i` begins at
+    /// As [`send_counts`](Self::send_counts), with the block for destination `i` at
     /// `displacements[i]`, in items from the beginning of the buffer.
     pub fn send_counts_at(self, counts: &[usize], displacements: &[usize]) -> Self {
         let send = Blocks::at(counts, displacements);
         Self { send, ..self }
     }
 
-    /// Blocks may differ in length: `counts[i]` items come from source `i`, and are put side by
-    /// side.
+    /// Lets received blocks differ in length: `counts[i]` items come from source `i`, and the
+    /// blocks are side by side.
     pub fn recv_counts(self, counts: &[usize]) -> Self {
         let recv = Blocks::packed(counts);
         Self { recv, ..self }
     }
 
-    /// As [`recv_counts`](Self::recv_counts), and the block of source `i` goes to
-    /// `displacements[i]`, in items from the beginning of the buffer.
+    /// As [`recv_counts`](Self::recv_counts), with the block of source `i` at `displacements[i]`,
+    /// in items from the beginning of the buffer.
     pub fn recv_counts_at(self, counts: &[usize], displacements: &[usize]) -> Self {
         let recv = Blocks::at(counts, displacements);
         Self { recv, ..self }
@@ -202,10 +202,10 @@ impl<S: Buffer, R: BufferMut> Collective for NeighbourAlltoall<S, R> {
     }
 }
 
-/// As [`NeighbourAlltoall`] with a layout for every block (MPI-4 section 8.6.2,
-/// `MPI_Neighbor_alltoallw`): the edges of a patch of a grid, say, to where they belong, without a
-/// copy of the program's own. The type of the buffers must be one without padding; that is checked
-/// when the program is compiled.
+/// As [`NeighbourAlltoall`], with a layout for every block (MPI-4 section 8.6.2,
+/// `MPI_Neighbor_alltoallw`). It moves the edges of a patch of a grid straight to their places, for
+/// example, without a copy in the program. The type of the buffers must be one without padding;
+/// that is checked when the program is compiled.
 ///
 /// ```
 /// use portolan::Layout;

@@ -1,4 +1,5 @@
-//! Collective operations on one value per rank, and on vectors whose lengths nobody else knows.
+//! Collective operations on one value per rank, and on vectors whose lengths only their owners
+//! know.
 
 use portolan_core::{Device, Error, ErrorKind, Result};
 use portolan_datatype::{Datatype, Op};
@@ -10,7 +11,7 @@ use crate::comm::Comm;
 
 /// # Collective operations on one value per rank
 impl<L: Level, D: Device> Comm<L, D> {
-    /// The value of rank `root`, on every rank (MPI-4 section 6.4, `MPI_Bcast`).
+    /// Returns the value of rank `root` on every rank (MPI-4 section 6.4, `MPI_Bcast`).
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -21,7 +22,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         Ok(data[0])
     }
 
-    /// The ranks' values combined, on every rank (MPI-4 section 6.9.6, `MPI_Allreduce`).
+    /// Combines the ranks' values and returns the result on every rank (MPI-4 section 6.9.6,
+    /// `MPI_Allreduce`).
     ///
     /// ```
     /// use portolan::Op;
@@ -42,8 +44,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         Ok(data[0])
     }
 
-    /// The ranks' values combined, on rank `root`; `None` elsewhere (MPI-4 section 6.9.1,
-    /// `MPI_Reduce`).
+    /// Combines the ranks' values and returns the result on rank `root`; `None` elsewhere (MPI-4
+    /// section 6.9.1, `MPI_Reduce`).
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -54,7 +56,7 @@ impl<L: Level, D: Device> Comm<L, D> {
         Ok((self.rank() == root).then_some(data[0]))
     }
 
-    /// The values of ranks 0 to this one combined (MPI-4 section 6.11.1, `MPI_Scan`).
+    /// Combines the values of ranks 0 to this one (MPI-4 section 6.11.1, `MPI_Scan`).
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -65,7 +67,7 @@ impl<L: Level, D: Device> Comm<L, D> {
         Ok(data[0])
     }
 
-    /// The values of the ranks before this one combined; `None` on rank 0 (MPI-4 section 6.11.2,
+    /// Combines the values of the ranks before this one; `None` on rank 0 (MPI-4 section 6.11.2,
     /// `MPI_Exscan`).
     ///
     /// ```
@@ -90,12 +92,12 @@ impl<L: Level, D: Device> Comm<L, D> {
         Ok((self.rank() != 0).then_some(data[0]))
     }
 
-    /// The ranks' values in the order of the ranks, on rank `root`; `None` elsewhere (MPI-4 section
-    /// 6.5, `MPI_Gather`).
+    /// Returns the ranks' values, in the order of the ranks, on rank `root`; `None` elsewhere
+    /// (MPI-4 section 6.5, `MPI_Gather`).
     ///
     /// # Errors
-    /// As [`run`](Self::run), and [`Exhausted`](crate::ErrorKind::Exhausted) without memory for
-    /// them.
+    /// As [`run`](Self::run), and [`Exhausted`](crate::ErrorKind::Exhausted) if there is no memory
+    /// for the values.
     #[doc(alias = "MPI_Gather")]
     pub fn gather_one<T: Datatype>(&self, value: T, root: u32) -> Result<Option<Vec<T>>> {
         if self.rank() != root {
@@ -108,7 +110,7 @@ impl<L: Level, D: Device> Comm<L, D> {
         Ok(Some(unsafe { all.filled() }))
     }
 
-    /// The ranks' values in the order of the ranks, on every rank (MPI-4 section 6.7,
+    /// Returns the ranks' values, in the order of the ranks, on every rank (MPI-4 section 6.7,
     /// `MPI_Allgather`).
     ///
     /// ```
@@ -127,8 +129,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         Ok(unsafe { all.filled() })
     }
 
-    /// Rank `i` gets `values[i]` of rank `root`, which has one for every rank; elsewhere `values`
-    /// is not looked at (MPI-4 section 6.6, `MPI_Scatter`).
+    /// Rank `i` receives `values[i]` of rank `root`, which has one for every rank; the other ranks'
+    /// `values` is ignored (MPI-4 section 6.6, `MPI_Scatter`).
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -140,9 +142,9 @@ impl<L: Level, D: Device> Comm<L, D> {
         Ok(unsafe { one.filled() }[0])
     }
 
-    /// The ranks' values go to rank `root`, which gets one vector per rank; others get `None`.
-    /// Lengths may differ, and the root need not know them: they are gathered first (MPI-4 section
-    /// 6.5, `MPI_Gatherv`).
+    /// Gives rank `root` the values of all ranks, as one vector per rank; the other ranks get
+    /// `None` (MPI-4 section 6.5, `MPI_Gatherv`). The lengths may differ. The root need not know
+    /// them, because they are gathered first.
     ///
     /// ```
     /// portolan::try_threads(3, |world| {
@@ -157,7 +159,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// ```
     ///
     /// # Errors
-    /// As [`gather_one`](Self::gather_one): without memory on the root, on every rank.
+    /// As [`gather_one`](Self::gather_one). If the root has no memory, every rank gets that error.
     #[doc(alias = "MPI_Gatherv")]
     pub fn gather_vecs<T: Datatype>(&self, data: &[T], root: u32) -> Result<Option<Vec<Vec<T>>>> {
         let Some(counts) = self.gather_one(data.len(), root)? else {
@@ -171,7 +173,7 @@ impl<L: Level, D: Device> Comm<L, D> {
             .iter()
             .fold(0usize, |sum, &count| sum.saturating_add(count));
         let all = Room::new(self, total);
-        // Before an error is raised: the others wait for it.
+        // Before the root raises its error: the other ranks wait for this.
         self.bcast_one(all.is_ok(), root)?;
         let all = self.raise(all)?;
         let (_, all) = self.run(Gather::new(data, all, root).counts(&counts))?;
@@ -180,11 +182,12 @@ impl<L: Level, D: Device> Comm<L, D> {
         Ok(Some(cut(&all, &counts)))
     }
 
-    /// The ranks' values go to every rank, which gets one vector per rank. Lengths may differ, and
-    /// nobody needs to know them: they are gathered first (MPI-4 section 6.7, `MPI_Allgatherv`).
+    /// Gives every rank the values of all ranks, as one vector per rank (MPI-4 section 6.7,
+    /// `MPI_Allgatherv`). The lengths may differ, and no rank needs to know them, because they are
+    /// gathered first.
     ///
     /// # Errors
-    /// As [`gather_one`](Self::gather_one): without memory on one rank, on every rank.
+    /// As [`gather_one`](Self::gather_one). If one rank has no memory, every rank gets that error.
     #[doc(alias = "MPI_Allgatherv")]
     pub fn allgather_vecs<T: Datatype>(&self, data: &[T]) -> Result<Vec<Vec<T>>> {
         let counts = self.allgather_one(data.len())?;
@@ -214,7 +217,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     }
 }
 
-/// One vector per count.
+/// Cuts `all` into one vector per count.
 fn cut<T: Datatype>(mut all: &[T], counts: &[usize]) -> Vec<Vec<T>> {
     let one = |&count: &usize| {
         let (first, rest) = all.split_at(count);

@@ -15,13 +15,14 @@ use crate::comm::{AnyRequest, Comm, Failed, Host, Sealed, abandon};
 
 impl<L: Level, D: Device> Comm<L, D> {
     /// Plans a collective operation that can be started again and again (MPI-4 section 6.13,
-    /// `MPI_Allreduce_init` and its kin). It owns its buffers; nothing of them is sent before the
+    /// `MPI_Allreduce_init` and similar). It owns its buffers, and sends nothing of them before the
     /// first start. As MPI allows, the first such call on a communicator may wait until all ranks
     /// have made it.
     ///
     /// All ranks plan the same operations on a communicator in the same order. The type must be one
     /// for which every bit pattern is valid; that is checked when the program is compiled. An
-    /// operator of the program's own runs in any call that makes progress, and makes none itself.
+    /// operator of the program's own runs within any call that makes progress, and must not make
+    /// such calls itself.
     ///
     /// ```
     /// use portolan::coll::Allreduce;
@@ -46,7 +47,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`run`](Self::run) before any message is sent; [`PeerFailed`](ErrorKind::PeerFailed). The
-    /// error has the buffers.
+    /// error gives the buffers back.
     #[doc(alias = "MPI_Allreduce_init")]
     pub fn persistent<C: Collective + Send + 'static>(
         &self,
@@ -61,7 +62,7 @@ impl<L: Level, D: Device> Comm<L, D> {
 
 /// A collective operation that can be started again and again ([`Comm::persistent`]).
 ///
-/// Dropping an active one lets the operation go its way, because the other ranks take part in it.
+/// Dropping an active one does not stop the operation, because the other ranks take part in it.
 #[must_use = "a persistent operation does nothing unless it is started"]
 pub struct PersistentCollective<
     C: Collective + Send + 'static,
@@ -73,7 +74,7 @@ pub struct PersistentCollective<
     request: Request,
     /// Taken when the operation is given up.
     call: Option<C>,
-    /// Started and not yet known to be over: the buffers are the device's.
+    /// Started and not yet known to be complete: the device uses the buffers.
     active: bool,
 }
 
@@ -108,8 +109,8 @@ impl<C: Collective + Send + 'static, L: Level, D: Device> PersistentCollective<C
         }
     }
 
-    /// Starts the operation (MPI-4 section 3.9, `MPI_Start`). All ranks start it as often;
-    /// several of them may be started in any order.
+    /// Starts the operation (MPI-4 section 3.9, `MPI_Start`). All ranks must start it equally
+    /// often. Several persistent operations may be started in any order.
     ///
     /// # Errors
     /// [`InvalidRequest`](ErrorKind::InvalidRequest) if it is active,
@@ -119,8 +120,8 @@ impl<C: Collective + Send + 'static, L: Level, D: Device> PersistentCollective<C
     pub fn start(&mut self) -> Result<()> {
         self.check_idle("start")?;
         let guard = NoUnwind::new("the start of a collective operation");
-        // SAFETY: the operation was checked when it was planned; its buffers are held here and
-        // given to nobody while it is active, and any bits are values in them.
+        // SAFETY: the operation was checked when it was planned. Its buffers are held here, and no
+        // other code can reach them while it is active; any bits are valid values in them.
         let started = unsafe { self.plan.start() };
         guard.done();
         self.request = self.comm.raise(started)?;
@@ -128,11 +129,11 @@ impl<C: Collective + Send + 'static, L: Level, D: Device> PersistentCollective<C
         Ok(())
     }
 
-    /// Waits until this rank's part in the operation is over; at once if it was not started (MPI-4
-    /// section 3.7.3, `MPI_Wait`).
+    /// Waits until this rank's part in the operation is complete (MPI-4 section 3.7.3, `MPI_Wait`).
+    /// Returns at once if it was not started.
     ///
     /// # Errors
-    /// As [`Comm::run`] where ranks disagree or fail; it is over then.
+    /// As [`Comm::run`] where ranks disagree or fail; the operation is complete then.
     #[doc(alias = "MPI_Wait")]
     pub fn wait(&mut self) -> Result<()> {
         if !self.active {
@@ -143,9 +144,9 @@ impl<C: Collective + Send + 'static, L: Level, D: Device> PersistentCollective<C
         self.comm.raise(outcome.map(drop))
     }
 
-    /// Whether this rank's part in the operation is over (MPI-4 section 3.7.3, `MPI_Test`). Makes
-    /// progress. No status, other than from [a receive's](crate::PersistentRecv::test): no message
-    /// is behind it that had a sender, a tag and a length.
+    /// Whether this rank's part in the operation is complete (MPI-4 section 3.7.3, `MPI_Test`).
+    /// Makes progress. Unlike [a receive's](crate::PersistentRecv::test), it has no status, because
+    /// there is no single message with a sender, a tag and a length.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
@@ -159,7 +160,8 @@ impl<C: Collective + Send + 'static, L: Level, D: Device> PersistentCollective<C
         self.comm.raise(outcome.map(|status| status.is_some()))
     }
 
-    /// The values, while the operation is not active: a slice, or one for each of two buffers.
+    /// The values, for reading, while the operation is not active: a slice, or one for each of two
+    /// buffers.
     ///
     /// # Errors
     /// [`InvalidRequest`](ErrorKind::InvalidRequest) if it is active.
@@ -174,8 +176,8 @@ impl<C: Collective + Send + 'static, L: Level, D: Device> PersistentCollective<C
         Ok(unsafe { call.sides().look() })
     }
 
-    /// The values, while the operation is not active, to be changed; those of buffers that are
-    /// shared (`Arc<[T]>`) to be read.
+    /// The values, for writing, while the operation is not active; those of shared buffers
+    /// (`Arc<[T]>`) for reading only.
     ///
     /// # Errors
     /// [`InvalidRequest`](ErrorKind::InvalidRequest) if it is active.
@@ -190,7 +192,7 @@ impl<C: Collective + Send + 'static, L: Level, D: Device> PersistentCollective<C
         Ok(unsafe { call.sides_mut().view() })
     }
 
-    /// Waits if the operation is active, and gives the buffers back.
+    /// Gives the buffers back, after waiting for the operation if it is active.
     ///
     /// # Errors
     /// That of the operation, with the buffers.
@@ -225,7 +227,7 @@ impl<C: Collective + Send + 'static, L: Level, D: Device> Sealed for PersistentC
     }
 
     fn is_over(&self) -> bool {
-        // An error is the next call's.
+        // The next call returns an error.
         self.active && !matches!(self.comm.hosted().peek(self.request), Ok(None))
     }
 }

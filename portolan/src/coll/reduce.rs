@@ -1,4 +1,4 @@
-//! Reductions to one rank, to all, and of those before.
+//! Reductions to one rank, to all ranks, and over the ranks before each.
 
 use portolan_coll::Operation;
 use portolan_coll::inter::InterOperation;
@@ -13,12 +13,12 @@ use super::sides::{Receives, RecvOnly, SendOnly, SendRecv, Sides};
 use crate::Level;
 use crate::comm::{Buffer, BufferMut, Comm, InterComm};
 
-/// The ranks' values are combined item by item, and one rank gets the result (MPI-4 section 6.9.1,
+/// Combines the ranks' values item by item and gives the result to one rank (MPI-4 section 6.9.1,
 /// `MPI_Reduce`). Short forms: [`Comm::reduce`], [`Comm::reduce_one`].
 ///
-/// An operator that is not commutative is applied in the order of the ranks; where brackets go is
-/// up to the algorithm. So sums of floating-point numbers may differ in the last bits from one
-/// number of ranks, one placement or one algorithm to another, but not from run to run;
+/// An operator that is not commutative is applied in the order of the ranks; the algorithm chooses
+/// how to group the operands. Sums of floating-point numbers may therefore differ in the last bits
+/// between numbers of ranks, placements and algorithms, but not from run to run.
 /// `PORTOLAN_REPRODUCIBLE=on` makes them the same everywhere.
 ///
 /// ```
@@ -47,8 +47,8 @@ pub struct Reduce<B: Sides> {
 }
 
 impl<S: Buffer, R: BufferMut<Item = S::Item>> Reduce<SendRecv<S, R>> {
-    /// Every rank contributes `send`; rank `root` gets the result in `recv`. Other ranks' `recv` is
-    /// not looked at, and may be empty.
+    /// Every rank contributes `send`; rank `root` receives the result into `recv`. The other ranks'
+    /// `recv` is ignored, and may be empty.
     pub fn new(
         send: impl IntoData<Buffer = S>,
         recv: impl IntoData<Buffer = R>,
@@ -73,7 +73,7 @@ impl<S: Buffer> Reduce<SendOnly<S>> {
 }
 
 impl<R: BufferMut> Reduce<RecvOnly<R>> {
-    /// Every rank contributes `data`; at rank `root` the result takes its place (`MPI_IN_PLACE`),
+    /// Every rank contributes `data`. At rank `root` the result takes its place (`MPI_IN_PLACE`);
     /// elsewhere it stays as it is.
     #[doc(alias = "MPI_IN_PLACE")]
     pub fn in_place(data: impl IntoData<Buffer = R>, op: Op, root: impl Into<Root>) -> Self {
@@ -118,7 +118,7 @@ impl<B: Sides> Collective for Reduce<B> {
     }
 }
 
-/// Operations in which every rank gives as many items as it gets.
+/// Operations in which every rank contributes as many items as it receives.
 macro_rules! reduction {
     (
         $(#[$doc:meta])*
@@ -134,7 +134,7 @@ macro_rules! reduction {
         }
 
         impl<S: Buffer, R: BufferMut<Item = S::Item>> $name<SendRecv<S, R>> {
-            /// Every rank contributes `send` and gets its result in `recv`, which is as long.
+            /// Every rank contributes `send` and receives its result into `recv`, which is as long.
             pub fn new(
                 send: impl IntoData<Buffer = S>,
                 recv: impl IntoData<Buffer = R>,
@@ -185,12 +185,12 @@ macro_rules! reduction {
 }
 
 reduction! {
-    /// The ranks' values are combined item by item, and every rank gets the result (MPI-4 section
+    /// Combines the ranks' values item by item and gives the result to every rank (MPI-4 section
     /// 6.9.6, `MPI_Allreduce`). Short forms: [`Comm::allreduce`], [`Comm::allreduce_in_place`],
     /// [`Comm::allreduce_one`].
     ///
     /// As with [`Reduce`], an operator that is not commutative is applied in the order of the
-    /// ranks, and the brackets are up to the algorithm. All ranks get the same bits.
+    /// ranks, and the algorithm chooses how to group the operands. All ranks get the same bits.
     ///
     /// ```
     /// use portolan::coll::Allreduce;
@@ -215,7 +215,7 @@ reduction! {
 }
 
 reduction! {
-    /// Rank `i` gets the combination of the values of ranks 0 to `i` (MPI-4 section 6.11.1,
+    /// Gives rank `i` the combination of the values of ranks 0 to `i` (MPI-4 section 6.11.1,
     /// `MPI_Scan`). Short forms: [`Comm::scan`], [`Comm::scan_one`].
     ///
     /// ```
@@ -236,7 +236,7 @@ reduction! {
 }
 
 reduction! {
-    /// Rank `i` gets the combination of the values of ranks 0 to `i` − 1 (MPI-4 section 6.11.2,
+    /// Gives rank `i` the combination of the values of ranks 0 to `i` − 1 (MPI-4 section 6.11.2,
     /// `MPI_Exscan`); rank 0's receive buffer stays as it is. Short forms: [`Comm::exscan`],
     /// [`Comm::exscan_one`].
     ///

@@ -1,4 +1,4 @@
-//! Reductions whose result is dealt out, and the reduction without communication.
+//! Reductions whose result is dealt out to the ranks, and the local reduction.
 
 use portolan_coll::Operation;
 use portolan_coll::inter::InterOperation;
@@ -16,8 +16,8 @@ use crate::comm::{Buffer, BufferMut, Comm, InterComm};
 
 const NAME: &str = "reduce-scatter";
 
-/// The ranks' values are combined item by item, and the result is dealt out in blocks of any
-/// lengths (MPI-4 section 6.10.2, `MPI_Reduce_scatter`). Short form: [`Comm::reduce_scatter`].
+/// Combines the ranks' values item by item and deals out the result in blocks of any lengths (MPI-4
+/// section 6.10.2, `MPI_Reduce_scatter`). Short form: [`Comm::reduce_scatter`].
 ///
 /// ```
 /// use portolan::coll::ReduceScatter;
@@ -43,9 +43,9 @@ pub struct ReduceScatter<B: Receives> {
 }
 
 impl<S: Buffer, R: BufferMut<Item = S::Item>> ReduceScatter<SendRecv<S, R>> {
-    /// Every rank contributes `send`, as many items as `counts` says together; rank `i` gets block
-    /// `i` of the result, `counts[i]` items, at the beginning of `recv`. All ranks give the same
-    /// counts.
+    /// Every rank contributes `send`, whose number of items is the sum of `counts`. Rank `i`
+    /// receives block `i` of the result, `counts[i]` items, at the beginning of `recv`. All ranks
+    /// give the same counts.
     pub fn new(
         send: impl IntoData<Buffer = S>,
         recv: impl IntoData<Buffer = R>,
@@ -62,8 +62,8 @@ impl<S: Buffer, R: BufferMut<Item = S::Item>> ReduceScatter<SendRecv<S, R>> {
 }
 
 impl<R: BufferMut> ReduceScatter<RecvOnly<R>> {
-    /// Every rank contributes `data`; its block of the result is at the beginning of `data`
-    /// afterwards (`MPI_IN_PLACE`), and the rest is unspecified.
+    /// Every rank contributes `data`. Afterwards its block of the result is at the beginning of
+    /// `data` (`MPI_IN_PLACE`), and the rest is unspecified.
     #[doc(alias = "MPI_IN_PLACE")]
     pub fn in_place(data: impl IntoData<Buffer = R>, counts: &[usize], op: Op) -> Self {
         let recv = data.into_data();
@@ -102,8 +102,8 @@ impl<B: Receives> Collective for ReduceScatter<B> {
     }
 }
 
-/// The ranks' values are combined item by item, and the result is dealt out in equal blocks (MPI-4
-/// section 6.10.1, `MPI_Reduce_scatter_block`). Short form: [`Comm::reduce_scatter_block`].
+/// Combines the ranks' values item by item and deals out the result in equal blocks (MPI-4 section
+/// 6.10.1, `MPI_Reduce_scatter_block`). Short form: [`Comm::reduce_scatter_block`].
 ///
 /// ```
 /// use portolan::coll::ReduceScatterBlock;
@@ -127,8 +127,8 @@ pub struct ReduceScatterBlock<B: Receives> {
 }
 
 impl<S: Buffer, R: BufferMut<Item = S::Item>> ReduceScatterBlock<SendRecv<S, R>> {
-    /// Every rank contributes `send`, with a block for every rank; rank `i` gets block `i` of the
-    /// result in `recv`.
+    /// Every rank contributes `send`, which has a block for every rank; rank `i` receives block `i`
+    /// of the result into `recv`.
     pub fn new(send: impl IntoData<Buffer = S>, recv: impl IntoData<Buffer = R>, op: Op) -> Self {
         let (send, recv) = (send.into_data(), recv.into_data());
         let sides = SendRecv { send, recv };
@@ -137,8 +137,8 @@ impl<S: Buffer, R: BufferMut<Item = S::Item>> ReduceScatterBlock<SendRecv<S, R>>
 }
 
 impl<R: BufferMut> ReduceScatterBlock<RecvOnly<R>> {
-    /// Every rank contributes `data`; its block of the result is at the beginning of `data`
-    /// afterwards (`MPI_IN_PLACE`), and the rest is unspecified.
+    /// Every rank contributes `data`. Afterwards its block of the result is at the beginning of
+    /// `data` (`MPI_IN_PLACE`), and the rest is unspecified.
     #[doc(alias = "MPI_IN_PLACE")]
     pub fn in_place(data: impl IntoData<Buffer = R>, op: Op) -> Self {
         let recv = data.into_data();
@@ -206,8 +206,8 @@ impl<B: Receives> Collective for ReduceScatterBlock<B> {
 ///
 /// # Errors
 /// [`InvalidCount`](ErrorKind::InvalidCount) unless the slices are equally long,
-/// [`InvalidLayout`](ErrorKind::InvalidLayout) for a type that the operator does not know,
-/// [`InvalidValue`](ErrorKind::InvalidValue) if the result is not a value of the type.
+/// [`InvalidLayout`](ErrorKind::InvalidLayout) for a type that the operator does not support,
+/// [`InvalidValue`](ErrorKind::InvalidValue) if the result is not a valid value of the type.
 #[doc(alias = "MPI_Reduce_local")]
 pub fn reduce_local<T: Datatype>(input: &[T], inout: &mut [T], op: &Op) -> Result<()> {
     op.apply_slices(input, inout)

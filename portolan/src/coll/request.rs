@@ -1,4 +1,4 @@
-//! Collective operations that own their buffers: they may outlive the frame that started them.
+//! Collective operations that own their buffers: they may outlive the function that started them.
 
 use std::fmt;
 use std::future::IntoFuture;
@@ -16,13 +16,13 @@ use crate::comm::{
 };
 
 impl<L: Level, D: Device> Comm<L, D> {
-    /// Starts a collective operation that owns its buffers until it is over (MPI-4 section 6.12,
-    /// `MPI_Iallreduce` and its kin).
+    /// Starts a collective operation that owns its buffers until it is complete (MPI-4 section
+    /// 6.12, `MPI_Iallreduce` and similar).
     ///
     /// All ranks start the same operations on a communicator in the same order; any number may be
     /// under way. The type must be one for which every bit pattern is valid; that is checked when
-    /// the program is compiled. An operator of the program's own runs in any call that makes
-    /// progress, and makes none itself.
+    /// the program is compiled. An operator of the program's own runs within any call that makes
+    /// progress, and must not make such calls itself.
     ///
     /// ```
     /// use portolan::coll::{Allreduce, Bcast};
@@ -43,8 +43,8 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`run`](Self::run) before any message is sent, and
-    /// [`Exhausted`](crate::ErrorKind::Exhausted) when too many requests are active. The error has
-    /// the buffers.
+    /// [`Exhausted`](crate::ErrorKind::Exhausted) when too many requests are active. The error
+    /// gives the buffers back.
     ///
     /// # Panics
     /// As [`run`](Self::run).
@@ -62,8 +62,8 @@ impl<L: Level, D: Device> Comm<L, D> {
 
 /// A collective operation that owns its buffers ([`Comm::start_owned`]).
 ///
-/// Dropping an incomplete one lets the operation go its way, because the other ranks take part in
-/// it: the runtime keeps the buffers until then. Forgetting one leaks the buffers.
+/// Dropping an incomplete one does not stop the operation, because the other ranks take part in it:
+/// the runtime keeps the buffers until it is complete. Forgetting one leaks the buffers.
 #[must_use = "dropping a request gives its result up"]
 pub struct CollectiveRequest<
     C: Collective + Send + 'static,
@@ -72,7 +72,7 @@ pub struct CollectiveRequest<
 > {
     comm: Comm<L, D>,
     request: Request,
-    /// Taken when the operation is over.
+    /// Taken when the operation is complete.
     call: Option<C>,
 }
 
@@ -92,8 +92,8 @@ impl<C: Collective + Send + 'static, L: Level, D: Device> CollectiveRequest<C, L
         ground: &impl Ground<Level = L, Device = D>,
         call: C,
     ) -> Result<Self, Failed<Buffers<C>>> {
-        // SAFETY: the request keeps the buffers until it is over, or leaves them to the device; its
-        // callers have seen that any bits are values.
+        // SAFETY: the request keeps the buffers until it is complete, or leaves them to the device;
+        // the callers have checked that any bits are valid values.
         match unsafe { ground.start(&call) } {
             Ok(request) => Ok(Self {
                 comm: ground.comm().clone(),
@@ -114,7 +114,7 @@ impl<C: Collective + Send + 'static, L: Level, D: Device> CollectiveRequest<C, L
     /// As [`Comm::run`] where ranks disagree or fail, with the buffers.
     #[doc(alias = "MPI_Wait")]
     pub fn wait(mut self) -> Result<Completion<Buffers<C>>, Failed<Buffers<C>>> {
-        // A panic out of the device leaves `call` in place, and `drop` sees to it.
+        // If the device panics, `call` is still set, and `drop` deals with it.
         let outcome = self.comm.hosted().wait(self.request);
         let call = self
             .call
@@ -135,7 +135,7 @@ impl<C: Collective + Send + 'static, L: Level, D: Device> CollectiveRequest<C, L
     #[doc(alias = "MPI_Request_get_status")]
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        // An error means that the next call gives it: that is complete, too.
+        // An error means that the next call returns it, so that counts as complete too.
         !matches!(self.comm.hosted().peek(self.request), Ok(None))
     }
 }

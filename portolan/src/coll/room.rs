@@ -1,4 +1,4 @@
-//! Memory for values that an operation is going to bring.
+//! Memory for values that an operation is going to receive.
 
 use portolan_core::{Device, Result};
 use portolan_datatype::Datatype;
@@ -6,9 +6,9 @@ use portolan_datatype::Datatype;
 use crate::Level;
 use crate::comm::{Buffer, BufferMut, Comm, Parts};
 
-/// Zeroed memory for `len` values. Zeros need not be values, which is why nothing outside of this
-/// folder may have one: it goes into operations that [`Comm::run`] runs, which copy it without a
-/// look and check what arrives.
+/// Zeroed memory for `len` values. Zeros need not be valid values, which is why no code outside of
+/// this folder may have one. A `Room` only goes into operations that [`Comm::run`] runs: they copy
+/// the memory without interpreting it, and check the values that arrive.
 pub(super) struct Room<T> {
     memory: Vec<T>,
     len: usize,
@@ -25,16 +25,17 @@ impl<T: Datatype> Room<T> {
     /// The values.
     ///
     /// # Safety
-    /// An operation has brought all of them, and `Comm::run` has succeeded.
+    /// An operation has received all of them, and `Comm::run` has succeeded.
     pub(super) unsafe fn filled(self) -> Vec<T> {
         let mut values = self.memory;
-        // SAFETY: the values are there, and were checked if not every bit pattern is one.
+        // SAFETY: the values have arrived, and have been checked if the type has invalid bit
+        // patterns.
         unsafe { values.set_len(self.len) };
         values
     }
 }
 
-// SAFETY: a vector's memory stays where it is; that its values are none yet is [`Room`]'s own rule.
+// SAFETY: a vector's memory stays where it is. That it holds no values yet is [`Room`]'s own rule.
 unsafe impl<T: Datatype> Buffer for Room<T> {
     type Item = T;
     type View<'a>

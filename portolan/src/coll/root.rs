@@ -7,17 +7,17 @@ use super::blocks::wrong;
 use crate::Level;
 use crate::comm::Comm;
 
-/// Which rank is the root of an operation. On a communicator a rank, and a plain number will do;
-/// between two groups also whether it is on the caller's side.
+/// The root of an operation. On a communicator it is a rank, and a plain number will do. Between
+/// two groups it also says which group the root is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Root {
-    /// That rank; between two groups, of the other one.
+    /// The root's rank; between two groups, its rank in the other group.
     Rank(u32),
-    /// Between two groups: this rank (`MPI_ROOT`).
+    /// Between two groups: this rank is the root (`MPI_ROOT`).
     #[doc(alias = "MPI_ROOT")]
     Here,
-    /// Between two groups: another rank of the caller's (`MPI_PROC_NULL`). This rank takes part by
-    /// calling, and its buffers are not looked at.
+    /// Between two groups: the root is another rank of the caller's group (`MPI_PROC_NULL`). This
+    /// rank takes part by calling; its buffers are ignored.
     #[doc(alias = "MPI_PROC_NULL")]
     Beside,
 }
@@ -56,7 +56,7 @@ impl Root {
         }
     }
 
-    /// Of an operation between two groups.
+    /// Whether the root of an operation between two groups is in the other group.
     pub(super) fn is_remote(self) -> bool {
         matches!(self, Self::Rank(_))
     }

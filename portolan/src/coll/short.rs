@@ -1,4 +1,4 @@
-//! The usual collective operations on slices, blocking.
+//! Blocking calls of the most common collective operations, on slices.
 
 use portolan_core::{Device, Result};
 use portolan_datatype::{Datatype, Op};
@@ -11,8 +11,8 @@ use crate::Level;
 use crate::comm::Comm;
 
 /// # Collective operations
-/// Short forms for slices. The full ones, with all arguments and in all forms, are values of their
-/// own: see [`coll`](crate::coll). Errors are those of [`run`](Self::run).
+/// Short forms for slices. For the full operations, with all arguments and in all forms, see
+/// [`coll`](crate::coll). Errors are those of [`run`](Self::run).
 impl<L: Level, D: Device> Comm<L, D> {
     /// Returns when every rank has called it (MPI-4 section 6.3, `MPI_Barrier`).
     ///
@@ -23,7 +23,7 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.run(Barrier::new())
     }
 
-    /// The values of rank `root` go to every rank (MPI-4 section 6.4, `MPI_Bcast`). Every rank
+    /// Copies the values of rank `root` to every rank (MPI-4 section 6.4, `MPI_Bcast`). Every rank
     /// gives a buffer of the same length. In full: [`Bcast`].
     ///
     /// # Errors
@@ -33,9 +33,9 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.lend(&mut Bcast::new(data, root))
     }
 
-    /// The ranks' values go to rank `root`, in the order of the ranks (MPI-4 section 6.5,
-    /// `MPI_Gather`). Every rank sends as many; `recv` has room for all of them at the root, and
-    /// may be empty elsewhere. In full: [`Gather`].
+    /// Gives rank `root` the values of all ranks, in the order of the ranks (MPI-4 section 6.5,
+    /// `MPI_Gather`). Every rank sends equally many; at the root `recv` has room for all of them,
+    /// and elsewhere it may be empty. In full: [`Gather`].
     ///
     /// ```
     /// portolan::try_threads(3, |world| {
@@ -57,8 +57,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.lend(&mut Gather::new(send, recv, root))
     }
 
-    /// The ranks' values go to rank `root`, `counts[i]` from rank `i`, in the order of the ranks
-    /// (MPI-4 section 6.5, `MPI_Gatherv`). `recv` and `counts` are looked at at the root only. In
+    /// Gives rank `root` the values of all ranks, `counts[i]` from rank `i`, in the order of the
+    /// ranks (MPI-4 section 6.5, `MPI_Gatherv`). `recv` and `counts` are used at the root only. In
     /// full: [`Gather::counts`]; for counts that the root does not know:
     /// [`gather_vecs`](Self::gather_vecs).
     ///
@@ -75,9 +75,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.lend(&mut Gather::new(send, recv, root).counts(counts))
     }
 
-    /// The values of rank `root` are dealt out to the ranks, equally many to each, in their order
-    /// (MPI-4 section 6.6, `MPI_Scatter`). `send` is looked at at the root only. In full:
-    /// [`Scatter`].
+    /// Deals out the values of rank `root` to the ranks in their order, equally many to each (MPI-4
+    /// section 6.6, `MPI_Scatter`). `send` is used at the root only. In full: [`Scatter`].
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -86,9 +85,9 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.lend(&mut Scatter::new(send, recv, root))
     }
 
-    /// The values of rank `root` are dealt out to the ranks, `counts[i]` to rank `i`, in their
-    /// order (MPI-4 section 6.6, `MPI_Scatterv`). `send` and `counts` are looked at at the root
-    /// only. In full: [`Scatter::counts`].
+    /// Deals out the values of rank `root` to the ranks in their order, `counts[i]` to rank `i`
+    /// (MPI-4 section 6.6, `MPI_Scatterv`). `send` and `counts` are used at the root only. In full:
+    /// [`Scatter::counts`].
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -103,8 +102,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.lend(&mut Scatter::new(send, recv, root).counts(counts))
     }
 
-    /// The ranks' values go to every rank, in the order of the ranks (MPI-4 section 6.7,
-    /// `MPI_Allgather`). Every rank sends as many; `recv` has room for all of them. In full:
+    /// Gives every rank the values of all ranks, in the order of the ranks (MPI-4 section 6.7,
+    /// `MPI_Allgather`). Every rank sends equally many; `recv` has room for all of them. In full:
     /// [`Allgather`].
     ///
     /// # Errors
@@ -114,9 +113,9 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.lend(&mut Allgather::new(send, recv))
     }
 
-    /// The ranks' values go to every rank, `counts[i]` from rank `i`, in the order of the ranks
-    /// (MPI-4 section 6.7, `MPI_Allgatherv`). In full: [`Allgather::counts`]; for counts that are
-    /// not known: [`allgather_vecs`](Self::allgather_vecs).
+    /// Gives every rank the values of all ranks, `counts[i]` from rank `i`, in the order of the
+    /// ranks (MPI-4 section 6.7, `MPI_Allgatherv`). In full: [`Allgather::counts`]; for counts that
+    /// are not known: [`allgather_vecs`](Self::allgather_vecs).
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -130,9 +129,9 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.lend(&mut Allgather::new(send, recv).counts(counts))
     }
 
-    /// Every rank sends every rank as many values: the `i`-th part of `send` goes to rank `i`, the
-    /// `i`-th part of `recv` comes from there (MPI-4 section 6.8, `MPI_Alltoall`). In full:
-    /// [`Alltoall`].
+    /// Every rank sends equally many values to every rank (MPI-4 section 6.8, `MPI_Alltoall`): the
+    /// `i`-th part of `send` goes to rank `i`, and the `i`-th part of `recv` comes from it. In
+    /// full: [`Alltoall`].
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -141,8 +140,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.lend(&mut Alltoall::new(send, recv))
     }
 
-    /// Every rank sends values to every rank: `send_counts[i]` to rank `i`, and gets
-    /// `recv_counts[i]` from there; all side by side (MPI-4 section 6.8, `MPI_Alltoallv`). In full:
+    /// Every rank sends `send_counts[i]` values to rank `i` and receives `recv_counts[i]` from it;
+    /// the blocks are side by side (MPI-4 section 6.8, `MPI_Alltoallv`). In full:
     /// [`Alltoall::send_counts`].
     ///
     /// # Errors
@@ -159,9 +158,9 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.lend(&mut call.recv_counts(recv_counts))
     }
 
-    /// The ranks' values are combined item by item, and rank `root` gets the result (MPI-4 section
-    /// 6.9.1, `MPI_Reduce`). `recv` is looked at at the root only, and may be empty elsewhere. In
-    /// full: [`Reduce`].
+    /// Combines the ranks' values item by item and gives the result to rank `root` (MPI-4 section
+    /// 6.9.1, `MPI_Reduce`). `recv` is used at the root only, and may be empty elsewhere. In full:
+    /// [`Reduce`].
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -176,8 +175,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.lend(&mut Reduce::new(send, recv, op.clone(), root))
     }
 
-    /// The ranks' values are combined item by item, and every rank gets the result (MPI-4 section
-    /// 6.9.6, `MPI_Allreduce`). In full: [`Allreduce`], which says in which order.
+    /// Combines the ranks' values item by item and gives the result to every rank (MPI-4 section
+    /// 6.9.6, `MPI_Allreduce`). In full: [`Allreduce`], which describes the order of the operands.
     ///
     /// ```
     /// use portolan::Op;
@@ -207,8 +206,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.lend(&mut Allreduce::in_place(data, op.clone()))
     }
 
-    /// The ranks' values are combined item by item, and the result is dealt out, `counts[i]` items
-    /// to rank `i` (MPI-4 section 6.10.2, `MPI_Reduce_scatter`). In full: [`ReduceScatter`].
+    /// Combines the ranks' values item by item and deals out the result, `counts[i]` items to rank
+    /// `i` (MPI-4 section 6.10.2, `MPI_Reduce_scatter`). In full: [`ReduceScatter`].
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -223,8 +222,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.lend(&mut ReduceScatter::new(send, recv, counts, op.clone()))
     }
 
-    /// The ranks' values are combined item by item, and the result is dealt out in equal parts
-    /// (MPI-4 section 6.10.1, `MPI_Reduce_scatter_block`). In full: [`ReduceScatterBlock`].
+    /// Combines the ranks' values item by item and deals out the result in equal parts (MPI-4
+    /// section 6.10.1, `MPI_Reduce_scatter_block`). In full: [`ReduceScatterBlock`].
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -238,7 +237,7 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.lend(&mut ReduceScatterBlock::new(send, recv, op.clone()))
     }
 
-    /// Rank `i` gets the combination of the values of ranks 0 to `i` (MPI-4 section 6.11.1,
+    /// Gives rank `i` the combination of the values of ranks 0 to `i` (MPI-4 section 6.11.1,
     /// `MPI_Scan`). In full: [`Scan`].
     ///
     /// # Errors
@@ -248,7 +247,7 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.lend(&mut Scan::new(send, recv, op.clone()))
     }
 
-    /// Rank `i` gets the combination of the values of ranks 0 to `i` − 1; rank 0's `recv` stays as
+    /// Gives rank `i` the combination of the values of ranks 0 to `i` − 1; rank 0's `recv` stays as
     /// it is (MPI-4 section 6.11.2, `MPI_Exscan`). In full: [`Exscan`].
     ///
     /// # Errors
@@ -258,19 +257,19 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.lend(&mut Exscan::new(send, recv, op.clone()))
     }
 
-    /// Every rank gets the values of its sources in the topology, equally many of each (MPI-4
+    /// Gives every rank the values of its sources in the topology, equally many from each (MPI-4
     /// section 8.6.1, `MPI_Neighbor_allgather`). In full: [`NeighbourAllgather`].
     ///
     /// # Errors
-    /// As [`run`](Self::run), and [`InvalidCommunicator`](crate::ErrorKind::InvalidCommunicator)
-    /// without a topology.
+    /// As [`run`](Self::run), and [`InvalidCommunicator`](crate::ErrorKind::InvalidCommunicator) if
+    /// there is no topology.
     #[doc(alias = "MPI_Neighbor_allgather")]
     pub fn neighbour_allgather<T: Datatype>(&self, send: &[T], recv: &mut [T]) -> Result<()> {
         self.lend(&mut NeighbourAllgather::new(send, recv))
     }
 
-    /// The `i`-th part of `send` goes to destination `i` in the topology, the `i`-th part of `recv`
-    /// comes from source `i` (MPI-4 section 8.6.2, `MPI_Neighbor_alltoall`). In full:
+    /// Sends the `i`-th part of `send` to destination `i` in the topology, and receives the `i`-th
+    /// part of `recv` from source `i` (MPI-4 section 8.6.2, `MPI_Neighbor_alltoall`). In full:
     /// [`NeighbourAlltoall`].
     ///
     /// # Errors

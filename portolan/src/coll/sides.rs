@@ -1,4 +1,4 @@
-//! The buffers of an operation: one that it sends from, one that it receives into, or both.
+//! The buffers of an operation: one to send from, one to receive into, or both.
 
 use portolan_core::{Device, Result, TypedBuf};
 use portolan_datatype::Datatype;
@@ -10,15 +10,15 @@ use crate::comm::{Buffer, BufferMut, Comm};
 
 /// The buffers of an operation. Sealed: [`SendRecv`], [`SendOnly`], [`RecvOnly`] and [`NoBuffer`].
 pub trait Sides: Sized + Private {
-    /// What the operation gives back.
+    /// The buffers as the operation gives them back.
     type Buffers;
 
-    /// What a program may do with the values while no operation uses them.
+    /// A view of the values for the program while no operation uses them.
     type View<'a>
     where
         Self: 'a;
 
-    /// The values to be read, while no operation uses them.
+    /// The values, for reading while no operation uses them.
     type Look<'a>
     where
         Self: 'a;
@@ -27,27 +27,27 @@ pub trait Sides: Sized + Private {
     fn into_buffers(self) -> Self::Buffers;
 
     /// # Safety
-    /// No operation uses the buffers for the life of the look.
+    /// No operation uses the buffers for the lifetime of the look.
     #[doc(hidden)]
     unsafe fn look(&self) -> Self::Look<'_>;
 
     /// # Safety
-    /// No operation uses the buffers for the life of the view.
+    /// No operation uses the buffers for the lifetime of the view.
     #[doc(hidden)]
     unsafe fn view(&mut self) -> Self::View<'_>;
 }
 
-/// Buffers of which one is received into: [`SendRecv`] and [`RecvOnly`]. Sealed.
+/// Buffers that include one to receive into: [`SendRecv`] and [`RecvOnly`]. Sealed.
 pub trait Receives: Sides + Target {}
 
 impl<B: Sides + Target> Receives for B {}
 
-/// What operations need of [`Receives`].
+/// The part of [`Receives`] that operations need.
 pub trait Target {
-    /// All items of the buffer that is received into.
+    /// All items of the receive buffer.
     fn target(&self) -> TypedBuf<'_>;
 
-    /// Where the memory is that is sent from, if there is some apart, and that is received into.
+    /// The memory of the send buffer, if there is a separate one, and of the receive buffer.
     fn spots(&self) -> (Option<Spot>, Spot);
 }
 
@@ -71,20 +71,20 @@ impl<R: BufferMut> Target for RecvOnly<R> {
     }
 }
 
-/// What operations need of [`Sides`].
+/// The part of [`Sides`] that operations need.
 pub trait Private: Sized {
-    /// Whether everything that arrives is a value.
+    /// Whether any bit pattern that arrives is a valid value.
     const ANY_BITS: bool;
     /// Whether no buffer owns its memory.
     const BORROWED: bool;
 
-    /// All items of the buffer that is sent from.
+    /// All items of the send buffer.
     fn send(&self) -> Option<TypedBuf<'_>>;
 
-    /// All items of the buffer that is received into.
+    /// All items of the receive buffer.
     fn recv(&self) -> Option<TypedBuf<'_>>;
 
-    /// Whether layouts stay within their memory.
+    /// Checks that layouts stay within their memory.
     fn check<L: Level, D: Device>(&self, comm: &Comm<L, D>) -> Result<()>;
 
     /// See [`Data::shelter`].
@@ -153,7 +153,7 @@ impl<S: Buffer, R: BufferMut> Private for SendRecv<S, R> {
     }
 }
 
-/// A buffer that is only sent from: that of a rank which contributes and gets nothing.
+/// A buffer that is only sent from: that of a rank that contributes and receives nothing.
 #[derive(Debug)]
 pub struct SendOnly<S: Buffer> {
     pub(super) send: Data<S>,
@@ -210,7 +210,7 @@ impl<S: Buffer> Private for SendOnly<S> {
     }
 }
 
-/// One buffer that is received into, and in place sent from.
+/// One buffer that is received into, and in place also sent from.
 #[derive(Debug)]
 pub struct RecvOnly<R: BufferMut> {
     pub(super) recv: Data<R>,
