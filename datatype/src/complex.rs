@@ -1,5 +1,5 @@
-//! Complex numbers: those of the `num-complex` crate, of which two floating-point types are
-//! datatypes.
+//! Complex numbers: those of the `num-complex` crate. They are datatypes for two floating-point
+//! types.
 
 use num_complex::Complex;
 

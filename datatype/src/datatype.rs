@@ -21,8 +21,8 @@ use crate::{Layout, Primitive};
 /// const { assert!(!Particle::CONTIGUOUS) }; // 4 bytes of padding
 /// ```
 ///
-/// The stream order is the order of declaration, so that two programs agree whatever order their
-/// compilers gave the fields.
+/// The stream order is the order of declaration. So two programs agree even if their compilers
+/// ordered the fields differently in memory.
 ///
 /// # Safety
 /// Senders, receivers and operators trust an implementation:
@@ -55,15 +55,15 @@ pub unsafe trait Datatype: Copy + Send + Sync + 'static {
     /// Whether every bit pattern is a valid value, so that a receive needs no check.
     const ANY_BITS: bool;
 
-    /// The primitive, if all of the data is of one.
+    /// The primitive, if all of the data is of one primitive.
     const HOMOGENEOUS: Option<Primitive>;
 
-    /// The layout of one value, with extent `size_of::<Self>()`. Implementations keep it, so that
+    /// The layout of one value, with extent `size_of::<Self>()`. Implementations cache it, so that
     /// a call costs no more than a look-up and a count.
     fn layout() -> Layout;
 
-    /// The same layout where it is kept for ever, as that of a primitive is: then callers need not
-    /// count a handle.
+    /// The same layout by reference where it is kept for ever, as that of a primitive is. Callers
+    /// then need not count a handle.
     #[inline]
     fn layout_for_ever() -> Option<&'static Layout> {
         None
@@ -77,7 +77,7 @@ pub unsafe trait Datatype: Copy + Send + Sync + 'static {
     unsafe fn is_valid(value: *const Self) -> bool;
 }
 
-/// The index of the first of `count` values at `values` that is not valid.
+/// The index of the first invalid value among the `count` values at `values`.
 ///
 /// # Safety
 /// As [`Datatype::is_valid`], for all of the values.
@@ -97,7 +97,8 @@ pub unsafe fn first_invalid<T: Datatype>(values: *const T, count: usize) -> Opti
     (0..count).find(|&index| unsafe { !T::is_valid(values.wrapping_add(index)) })
 }
 
-/// The primitive of two kinds of data put together: that of both, or of the one that is not empty.
+/// The single primitive of two kinds of data put together, if there is one. Empty data does not
+/// count.
 ///
 /// For implementations of [`Datatype::HOMOGENEOUS`]; `bytes` are the sizes of the two types.
 pub const fn same_primitive(

@@ -1,4 +1,4 @@
-//! What can be wrong with the arguments of a constructor or of an operator.
+//! Errors in the arguments of a constructor or of an operator.
 
 use crate::Primitive;
 
@@ -51,7 +51,7 @@ pub enum LayoutError {
         what: &'static str,
         /// Its value.
         value: usize,
-        /// What would be right.
+        /// What to use instead.
         remedy: &'static str,
     },
     /// Layouts were nested more deeply than is supported.
@@ -59,7 +59,7 @@ pub enum LayoutError {
     TooDeep {
         /// The constructor.
         constructor: &'static str,
-        /// The depth that was asked for.
+        /// The depth that was requested.
         depth: usize,
         /// The limit.
         limit: usize,
@@ -91,7 +91,7 @@ pub enum OpError {
         /// The operator.
         op: &'static str,
     },
-    /// `maxloc` and `minloc` were given something that is not a pair of value and index.
+    /// `maxloc` or `minloc` was given something other than pairs of a value and an index.
     #[error(
         "operator {op} needs pairs of a value and an index, such as Pair<f64>, side by side in memory"
     )]
@@ -99,7 +99,7 @@ pub enum OpError {
         /// The operator.
         op: &'static str,
     },
-    /// A user's operator was given a layout of another type than the one it was made for.
+    /// A user's operator was given a layout of a type other than the one it was made for.
     #[error("operator over {expected} was given another datatype; use Layout::of::<{expected}>()")]
     WrongType {
         /// Name of the type it was made for.
@@ -110,7 +110,7 @@ pub enum OpError {
     LengthMismatch {
         /// Items in the input.
         input: usize,
-        /// Items in the buffer that is changed.
+        /// Items in the buffer that is updated.
         inout: usize,
     },
     /// A range of a packed stream begins or ends inside a number.
@@ -126,7 +126,7 @@ pub enum OpError {
         /// Size of an element in bytes.
         element: usize,
     },
-    /// The result of an operator is not a value of the type.
+    /// An operator returned something that is not a valid value of the type.
     #[error(
         "operator {op} gives item {index} a value that its type does not have; \
          reduce plain numbers, or use an operator over the type itself"

@@ -6,7 +6,7 @@ use std::num::{NonZero, Saturating, Wrapping};
 
 use crate::{Datatype, Layout, Primitive, cached_layout, same_primitive};
 
-/// Types that are a primitive: `ANY_BITS` follows, then the check of a value.
+/// Types that are one primitive each: whether they have `ANY_BITS`, then the check of a value.
 macro_rules! primitives {
     ($($t:ty: $primitive:ident, $any:literal, $valid:expr;)*) => {$(
         // SAFETY: the type has the size of the primitive, no padding, and only values for which

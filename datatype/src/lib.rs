@@ -1,17 +1,18 @@
-//! What bytes mean.
+//! The meaning of the bytes of a message.
 //!
-//! A message is a sequence of bytes, a program has typed data somewhere in memory. This crate
-//! knows how the one becomes the other, and nothing of communication:
+//! A message is a sequence of bytes; a program has typed data somewhere in memory. This crate
+//! converts between the two, and knows nothing of communication:
 //!
 //! - [`Datatype`] is implemented by Rust types that can be sent, and can be derived.
-//! - [`Layout`] says where data lies and what it is made of: MPI's datatypes with all their
+//! - [`Layout`] describes where data lies and what it is made of: MPI's datatypes with all their
 //!   constructors. It is compiled once into a flat [`Program`].
 //! - [`Layout::pack_range`] and [`Layout::unpack_range`] move any part of a message between memory
 //!   and its packed stream, in any [message representation](MsgRep).
-//! - [`Signature`] tells in 32 bits whether a message may be received as what is wanted.
+//! - [`Signature`] tells from 32 bits whether a message may be received as the type that the
+//!   receiver expects.
 //! - [`Op`] combines values: the predefined reduction operators, and the user's.
 //!
-//! `docs/datatypes.md` in the repository says how it works and why.
+//! `docs/datatypes.md` in the repository explains how it works and why.
 //!
 //! ```
 //! use portolan_datatype::{Layout, MsgRep};
@@ -49,7 +50,7 @@ pub use datatype::{Datatype, first_invalid, same_primitive};
 pub use error::{LayoutError, OpError};
 pub use layout::{Combiner, Contents, DarrayDim, Distribution, Envelope, Layout, Order};
 /// A complex number, `re` and `im`: the type of the `num-complex` crate, which `rustfft`, `ndarray`
-/// and others use, too.
+/// and others also use.
 pub use num_complex::Complex;
 pub use op::{Op, Predefined};
 pub use pair::Pair;

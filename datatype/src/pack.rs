@@ -1,8 +1,9 @@
-//! Packing and unpacking: from memory to the packed stream of bytes that travels, and back.
+//! Packing and unpacking: from memory to the packed stream of bytes that is sent, and back.
 //!
 //! The packed stream of a buffer is the data of its items, one after the other without gaps, each
-//! in the order of its type map. Any range of it can be moved by itself, whatever it cuts in
-//! half, so a long message goes in parts of any size with the position kept in the request.
+//! in the order of its type map. Any range of it can be moved by itself, even one that cuts a
+//! number in half. So a long message can go in parts of any size, with the position kept in the
+//! request.
 
 use crate::Layout;
 use crate::program::{Direction, transfer};
@@ -10,16 +11,17 @@ use crate::represent::MsgRep;
 
 impl Layout {
     /// Copies bytes `position..position + len` of the packed stream of `count` items at `buf` to
-    /// `dst`, in the representation `rep`, and returns how many bytes were written: `len`, or
-    /// fewer where the stream ends before.
+    /// `dst`, in the representation `rep`. Returns how many bytes were written: `len`, or fewer if
+    /// the stream ends before.
     ///
     /// # Safety
     /// - Every byte of data in that range of the `count` items at `buf` is initialised and valid
-    ///   for reads ([`span`](Self::span) says where they can be; gaps are not read), and nobody
-    ///   writes to it meanwhile.
+    ///   for reads ([`span`](Self::span) says where they can be; gaps are not read), and no other
+    ///   code writes to it meanwhile.
     /// - `dst` is valid for writes of `len` bytes, and does not overlap that data.
-    /// - A null `buf` says that displacements are absolute addresses (`MPI_BOTTOM`); the provenance
-    ///   of what lies there must have been exposed (see [`std::ptr::with_exposed_provenance`]).
+    /// - A null `buf` means that displacements are absolute addresses (`MPI_BOTTOM`); the
+    ///   provenance of the data there must have been exposed (see
+    ///   [`std::ptr::with_exposed_provenance`]).
     ///
     /// Neither pointer needs any alignment.
     ///
@@ -72,13 +74,13 @@ impl Layout {
     }
 
     /// Copies `len` bytes at `src` to where bytes `position..position + len` of the packed stream
-    /// of `count` items at `buf` belong, from the representation `rep` (the receiver's word, see
-    /// [`MsgRep::seen_from`]), and returns how many bytes were used: `len`, or fewer where the
-    /// stream ends before. Gaps between the data are left alone.
+    /// of `count` items at `buf` belong. They are in the representation `rep`, relative to the
+    /// receiver (see [`MsgRep::seen_from`]). Returns how many bytes were used: `len`, or fewer if
+    /// the stream ends before. Gaps between the data are left alone.
     ///
     /// # Safety
-    /// - Every byte of data in that range of the `count` items at `buf` is valid for writes, and
-    ///   nobody else uses it meanwhile. If it is to be read as a Rust type afterwards, the values
+    /// - Every byte of data in that range of the `count` items at `buf` is valid for writes, and no
+    ///   other code uses it meanwhile. If it is to be read as a Rust type afterwards, the values
     ///   must be valid for that type; [`Datatype::is_valid`](crate::Datatype::is_valid) can tell.
     /// - `src` is valid for reads of `len` bytes, initialised, and does not overlap that data.
     /// - A null `buf` is as in [`pack_range`](Self::pack_range).

@@ -1,10 +1,10 @@
-//! Pairs of a value and its place, for `maxloc` and `minloc`.
+//! Pairs of a value and its index, for `maxloc` and `minloc`.
 
 use std::mem::offset_of;
 
 use crate::{Datatype, Layout, Primitive, cached_layout, same_primitive};
 
-/// A value and an index, usually the rank that has it: MPI's pair types (MPI-4, 6.9.4).
+/// A value and an index, usually the rank that has the value: MPI's pair types (MPI-4, 6.9.4).
 ///
 /// `Pair<f32>` is `MPI_FLOAT_INT`, `Pair<f64>` is `MPI_DOUBLE_INT`, `Pair<i32>` is `MPI_2INT`,
 /// `Pair<i16>` is `MPI_SHORT_INT` and `Pair<i64>` is `MPI_LONG_INT` where `long` has 64 bits: the
@@ -12,9 +12,9 @@ use crate::{Datatype, Layout, Primitive, cached_layout, same_primitive};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd)]
 #[repr(C)]
 pub struct Pair<T> {
-    /// What is compared.
+    /// The value that is compared.
     pub value: T,
-    /// Where it was found. Of equal values the one with the lowest index wins.
+    /// Where the value was found. Among equal values the one with the lowest index wins.
     pub index: i32,
 }
 

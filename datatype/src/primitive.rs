@@ -1,17 +1,17 @@
-//! The primitive types: what a layout is finally made of.
+//! The primitive types: what every layout is made of in the end.
 
 use std::fmt;
 use std::mem::{align_of, size_of};
 
 /// A type that is not made of others, with a fixed size and a fixed meaning.
 ///
-/// It plays the part of MPI's predefined datatypes (MPI-4, 3.2.2). Sizes are the same on every
-/// machine, so a position in a packed stream means the same to both ranks of a message whatever
-/// representation is used.
+/// Primitives correspond to MPI's predefined datatypes (MPI-4, 3.2.2). Their sizes are the same on
+/// every machine. So a position in a packed stream means the same to both ranks of a message,
+/// whatever representation is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Primitive {
-    /// Eight bits without a meaning (`MPI_BYTE`): never converted, matches everything.
+    /// Eight uninterpreted bits (`MPI_BYTE`): never converted, matches everything.
     #[doc(alias = "MPI_BYTE")]
     Byte = 1,
     /// A byte of a packed stream (`MPI_PACKED`): never converted, matches everything.
@@ -61,8 +61,8 @@ impl Primitive {
         ]
     };
 
-    /// The number that stands for this primitive in signatures: 1 or more, the same on every
-    /// machine and in every version of this crate.
+    /// The number of this primitive in signatures: 1 or more, the same on every machine and in
+    /// every version of this crate.
     pub const fn code(self) -> u8 {
         self as u8
     }
@@ -101,8 +101,8 @@ impl Primitive {
         }
     }
 
-    /// Width in bytes of what is reversed when the byte order changes: the size, except that the
-    /// two halves of a complex number are reversed one by one.
+    /// Width in bytes of the units that are reversed when the byte order changes: the size, except
+    /// that the two halves of a complex number are reversed one by one.
     pub const fn swap_width(self) -> usize {
         match self {
             Primitive::C32 => size_of::<f32>(),
@@ -116,7 +116,7 @@ impl Primitive {
         matches!(self, Primitive::Byte | Primitive::Packed)
     }
 
-    /// The name that messages to people use.
+    /// The name for messages.
     pub const fn name(self) -> &'static str {
         use Primitive::*;
         match self {

@@ -7,15 +7,15 @@ use std::sync::{LazyLock, PoisonError, RwLock};
 use crate::{Datatype, Layout, LayoutError};
 
 /// Layouts by type. A generic type cannot have a `static` of its own, so its layout is kept here.
-/// It is a cache of immutable values, bounded by the number of types in the program: no program
-/// can tell whether it is shared.
+/// The table is a cache of immutable values, bounded by the number of types in the program, and no
+/// program can tell whether it is shared.
 static LAYOUTS: LazyLock<RwLock<HashMap<TypeId, Layout>>> = LazyLock::new(RwLock::default);
 
 /// The layout of `T`, built by `build` at the first call. For implementations of [`Datatype`] for
-/// generic types; others keep theirs in a `OnceLock`.
+/// generic types; other types keep theirs in a `OnceLock`.
 ///
 /// # Safety
-/// `build` returns what [`Datatype::layout`] of `T` must return: it is what every later call gets.
+/// `build` returns what [`Datatype::layout`] of `T` must return: every later call returns it.
 ///
 /// # Panics
 /// If `build` fails: the layout of a Rust type always fits the address space.

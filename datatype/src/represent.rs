@@ -1,5 +1,5 @@
-//! Message representations: how the bytes of a message are written, who chose that, and what the
-//! other side has to do about it (`MPID_Msg_rep` and `MPID_Msg_act` of the ADI).
+//! Message representations: how the bytes of a message are written, which side chooses that, and
+//! what the other side has to do about it (`MPID_Msg_rep` and `MPID_Msg_act` of the ADI).
 
 use crate::Layout;
 
@@ -32,16 +32,16 @@ impl ByteOrder {
 
 /// How the bytes of a message are written: chosen by the sender, carried in the envelope.
 ///
-/// A representation is relative to whoever speaks of it. On the wire it is the sender's word:
-/// `Native` is the *sender's* own order. [`seen_from`](MsgRep::seen_from) turns it into the
-/// receiver's word, which is what [`Layout::unpack_range`] expects.
+/// A representation is relative to a rank. In an envelope it is relative to the sender: `Native` is
+/// the *sender's* own order. [`seen_from`](MsgRep::seen_from) converts it to one relative to the
+/// receiver, which [`Layout::unpack_range`] expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[repr(u8)]
 pub enum MsgRep {
-    /// One's own byte order: nothing is converted.
+    /// The rank's own byte order: nothing is converted.
     #[default]
     Native = 0,
-    /// The order opposite to one's own.
+    /// The order opposite to the rank's own.
     Swapped = 1,
     /// MPI's portable representation "external32" (MPI-4, 14.5.2): big-endian, IEEE floating point.
     External32 = 2,
@@ -63,13 +63,13 @@ impl MsgRep {
         self as u8
     }
 
-    /// What a sender should choose for that layout (`MPID_Msg_rep`).
+    /// The representation that a sender should choose for that layout (`MPID_Msg_rep`).
     ///
-    /// `partner` is the byte order of the rank that will read the message, `None` where several
-    /// ranks of different orders may read it (packing for `MPI_ANY_SOURCE` in a heterogeneous job).
-    /// With a known partner the sender writes its own order and leaves work to the receiver; a
-    /// message for anybody is written as external32. Bytes that are packed already were written
-    /// by that same rule when they were packed.
+    /// `partner` is the byte order of the rank that will read the message; `None` where ranks of
+    /// different orders may read it (packing for `MPI_ANY_SOURCE` in a heterogeneous job). With a
+    /// known partner, the sender writes in its own order and leaves the conversion to the receiver.
+    /// A message for any rank is written as external32. Bytes that are packed already were written
+    /// by this same rule when they were packed.
     pub fn choose(layout: &Layout, partner: Option<ByteOrder>) -> (MsgRep, MsgAction) {
         let rep = if partner.is_some() {
             MsgRep::Native
@@ -84,7 +84,8 @@ impl MsgRep {
         (rep, action)
     }
 
-    /// The sender's word turned into the word of a receiver with byte order `receiver`.
+    /// Converts a representation relative to the sender to one relative to a receiver with byte
+    /// order `receiver`.
     ///
     /// ```
     /// use portolan_datatype::{ByteOrder, MsgRep};
@@ -102,7 +103,7 @@ impl MsgRep {
         }
     }
 
-    /// What packing into this representation does to each number, on this machine.
+    /// What packing into this representation does to each number on this machine.
     pub const fn pack_action(self) -> MsgAction {
         match (self, ByteOrder::NATIVE) {
             (MsgRep::Native, _) => MsgAction::Copy,
@@ -112,8 +113,8 @@ impl MsgRep {
         }
     }
 
-    /// What unpacking from this representation does to each number, on this machine
-    /// (`MPID_Msg_act`, after [`seen_from`](MsgRep::seen_from)).
+    /// What unpacking from this representation does to each number on this machine (`MPID_Msg_act`,
+    /// after [`seen_from`](MsgRep::seen_from)).
     pub const fn unpack_action(self) -> MsgAction {
         match self.pack_action() {
             MsgAction::ToExternal32 => MsgAction::FromExternal32,
@@ -129,9 +130,9 @@ pub enum MsgAction {
     Copy,
     /// The bytes of each number are reversed.
     Swap,
-    /// Written as external32 from the little-endian order of this machine.
+    /// Each number is written as external32 from the little-endian order of this machine.
     ToExternal32,
-    /// Read from external32 into the little-endian order of this machine.
+    /// Each number is read from external32 into the little-endian order of this machine.
     FromExternal32,
 }
 
@@ -141,8 +142,8 @@ impl MsgAction {
         !matches!(self, MsgAction::Copy)
     }
 
-    /// What a receiver does with a message of `layout` in the sender's word `rep`
-    /// (`MPID_Msg_act`): nothing where the layout's bytes have no meaning.
+    /// What a receiver does with a message of `layout` whose representation relative to the sender
+    /// is `rep` (`MPID_Msg_act`). It copies where the layout's bytes are uninterpreted.
     pub fn for_receive(layout: &Layout, rep: MsgRep, sender: ByteOrder) -> MsgAction {
         if layout.is_opaque() {
             return MsgAction::Copy;

@@ -1,9 +1,9 @@
 //! Type signatures in 32 bits, so that a mismatch of types is an error and not garbage.
 //!
-//! MPI compares the *sequence of primitives* of a message with that of the receive (MPI-4,
-//! 3.3.1); displacements do not matter, and the message may be shorter. Sequences are hashed by
-//! a polynomial over the field of 2^61 − 1 elements: the hash of a concatenation follows from
-//! the hashes of its parts, and that of `n` repetitions takes O(log n) steps.
+//! MPI compares the *sequence of primitives* of a message with that of the receive (MPI-4, 3.3.1);
+//! displacements do not matter, and the message may be shorter. Sequences are hashed by a
+//! polynomial over the field of 2^61 − 1 elements. The hash of a concatenation follows from the
+//! hashes of its parts, and that of `n` repetitions takes O(log n) steps.
 
 use std::fmt;
 
@@ -11,8 +11,8 @@ use crate::Primitive;
 
 /// The type signature of a message.
 ///
-/// A signature is a function of the sequence of primitives alone, however it was built. So two
-/// equal sequences always match, and a receive is refused only where MPI calls it erroneous. Two
+/// A signature is a function of the sequence of primitives alone, however that was built. So equal
+/// sequences always match, and a receive is refused only where MPI calls it erroneous. Two
 /// different sequences match by accident with a probability of about 2⁻³¹.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]
@@ -58,7 +58,7 @@ impl Signature {
         self.0 == other.0 || self.0 == 0 || other.0 == 0
     }
 
-    /// What the signature says to people: the primitive, if there is only one.
+    /// The primitive, if the signature is of only one; for messages.
     pub const fn primitive(self) -> Option<Primitive> {
         if self.0 == 0 || self.0 > u8::MAX as u32 {
             return None;
@@ -67,7 +67,7 @@ impl Signature {
     }
 }
 
-/// For messages to people: the primitive, `anything`, or the hash of a mixed sequence.
+/// For messages: the primitive, `anything`, or the hash of a mixed sequence.
 impl fmt::Display for Signature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.0, self.primitive()) {
@@ -78,7 +78,7 @@ impl fmt::Display for Signature {
     }
 }
 
-/// Which primitives a sequence has.
+/// The primitives that a sequence contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Empty,
@@ -104,7 +104,7 @@ pub(crate) struct Tally {
 const PRIME: u64 = (1 << 61) - 1;
 /// Any large number below the prime that has no pattern (from the digits of π).
 const BASE: u64 = 0x0243_f6a8_885a_308d;
-/// Stands for the beginning of an element whose end is missing.
+/// Stands for an element of which only the beginning is there.
 const TORN: u64 = 0x1319_8a2e;
 
 fn mul(a: u64, b: u64) -> u64 {
@@ -137,7 +137,8 @@ impl Tally {
         }
     }
 
-    /// The sequence `self` followed by `next`. Sizes wrap: constructors have checked them.
+    /// The sequence `self` followed by `next`. Sizes wrap here, because the constructors have
+    /// checked them.
     pub(crate) fn then(self, next: Tally) -> Tally {
         let kind = match (self.kind, next.kind) {
             (Kind::Empty, other) | (other, Kind::Empty) => other,
@@ -169,12 +170,12 @@ impl Tally {
         result
     }
 
-    /// Whether two sequences are equal, with an error of one in 2^61.
+    /// Whether two sequences are equal; wrong with a probability of one in 2^61.
     pub(crate) fn same(&self, other: &Tally) -> bool {
         (self.bytes, self.elements, self.hash) == (other.bytes, other.elements, other.hash)
     }
 
-    /// The only primitive, if there is one and only one.
+    /// The only primitive, if there is exactly one.
     #[inline]
     pub(crate) fn only(&self) -> Option<Primitive> {
         match self.kind {
@@ -183,7 +184,7 @@ impl Tally {
         }
     }
 
-    /// The signature of any number of repetitions, if it is always the same.
+    /// The signature of any number of repetitions, if it is the same for all numbers.
     #[inline]
     pub(crate) fn uniform(&self) -> Option<Signature> {
         match self.kind {

@@ -3,11 +3,11 @@
 use syn::punctuated::Punctuated;
 use syn::{Attribute, Ident, LitStr, Path, Token, WherePredicate, parenthesized};
 
-/// What the attributes of a type say.
+/// The attributes of a type, parsed.
 #[derive(Default)]
 pub(crate) struct Attributes {
     pub(crate) no_padding: bool,
-    /// Where the crate is, if the user says so.
+    /// The path of the crate, if the user gives it.
     pub(crate) krate: Option<Path>,
     /// Bounds in place of `T: Datatype` for each type parameter.
     pub(crate) bound: Option<Punctuated<WherePredicate, Token![,]>>,
@@ -61,7 +61,7 @@ impl Attributes {
             if meta.path.is_ident("align") {
                 self.align = Some(meta.path.clone());
             }
-            // `align(8)` and `packed(2)` have an argument: how much does not matter.
+            // `align(8)` and `packed(2)` have an argument, whose value does not matter here.
             if meta.input.peek(syn::token::Paren) {
                 let argument;
                 parenthesized!(argument in meta.input);

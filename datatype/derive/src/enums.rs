@@ -45,7 +45,7 @@ pub(crate) fn expand(
         ));
     }
     let krate = datatype_crate(attributes);
-    // By its full name: the program may have given the short one to another type.
+    // By its full name: the program may have reused the short one for another type.
     let repr = quote!(::core::primitive::#repr);
     let size = format!(
         "`{name}` is not of the size of its integer representation; nothing may be added to it \
@@ -77,7 +77,7 @@ pub(crate) fn expand(
                 }
             }
 
-            // Another attribute's macro may have changed the enum since.
+            // Another attribute's macro may have changed the enum after this one.
             assert!(::core::mem::size_of::<#name>() == ::core::mem::size_of::<#repr>(), #size);
         };
     })

@@ -16,17 +16,17 @@ use attributes::Attributes;
 /// Implements `Datatype` for a struct, or for an enum without data.
 ///
 /// The type must be `Copy`. The layout has the fields in the order of declaration, each at the
-/// place that the compiler gave it, so any `repr` will do; with `#[repr(C)]` the place is the same
-/// in every program. Type parameters get a `Datatype` bound. Enums need an integer representation,
-/// such as `#[repr(u8)]`, and are checked when they are received; they have no `align`.
+/// place that the compiler gave it, so any `repr` works; with `#[repr(C)]` the place is the same in
+/// every program. Type parameters get a `Datatype` bound. Enums need an integer representation,
+/// such as `#[repr(u8)]`, and no `align`; their values are checked when they are received.
 ///
 /// Attributes, on the type:
 ///
-/// - `#[datatype(no_padding)]` fails to compile if the bytes of a value are not exactly its packed
-///   stream: if there is padding, or if the compiler has reordered the fields. Without it such
-///   types are packed field by field.
+/// - `#[datatype(no_padding)]` makes compilation fail if the bytes of a value are not exactly its
+///   packed stream, because there is padding or the compiler has reordered the fields. Without the
+///   attribute, such types are packed field by field.
 /// - `#[datatype(bound = "T: Bound")]` replaces the bounds on type parameters.
-/// - `#[datatype(crate = path)]` says where the `portolan_datatype` crate is.
+/// - `#[datatype(crate = path)]` gives the path of the `portolan_datatype` crate.
 #[proc_macro_derive(Datatype, attributes(datatype))]
 pub fn derive_datatype(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);

@@ -1,4 +1,4 @@
-//! Where the `portolan_datatype` crate is to be found from where the macro is used.
+//! The path of the `portolan_datatype` crate at the place where the macro is used.
 
 use proc_macro_crate::{FoundCrate, crate_name};
 use proc_macro2::{Span, TokenStream};
@@ -7,8 +7,8 @@ use syn::Ident;
 
 use crate::attributes::Attributes;
 
-/// A path to the crate: the user's word, else the crate itself if the program depends on it, else
-/// the facade's `portolan::datatype`.
+/// The path that the user gave, else the crate itself if the program depends on it, else the
+/// facade's `portolan::datatype`.
 pub(crate) fn datatype_crate(attributes: &Attributes) -> TokenStream {
     if let Some(path) = &attributes.krate {
         return quote!(#path);

@@ -25,15 +25,15 @@ pub(crate) fn expand(
 
     let contiguous = contiguous(input, &members, &types, attributes);
     let layout = layout(&members, &types, input.generics.params.is_empty());
-    // A macro that comes later may add a field, of which nothing here would know: the compiler
-    // points at this pattern then.
+    // A macro that runs later may add a field that is not known here. The compiler then reports an
+    // error at this pattern.
     let all_fields = quote! {
         #[allow(dead_code, non_snake_case, clippy::all)]
         fn fields_of #impl_generics (value: &#name #type_generics) #where_clause {
             let #name { #(#members: _),* } = value;
         }
     };
-    // Evaluated here for a type without parameters, else when the type is used.
+    // Evaluated here for a type without parameters, otherwise when the type is used.
     let check = (attributes.no_padding && input.generics.params.is_empty())
         .then(|| quote!(const _: bool = <#name as __portolan::Datatype>::CONTIGUOUS;));
 
@@ -84,7 +84,7 @@ pub(crate) fn expand(
     })
 }
 
-/// References and pointers deserve a better message than a missing trait.
+/// Refuses references and pointers with a better message than a missing trait.
 fn refuse_addresses(ty: &Type) -> syn::Result<()> {
     let what = match ty {
         Type::Reference(_) => "a reference",
@@ -126,8 +126,8 @@ fn with_bounds(generics: &Generics, types: &[&Type], attributes: &Attributes) ->
     generics
 }
 
-/// An expression that says whether there is no padding and no reordering, and that fails to
-/// evaluate if there is but must not be.
+/// An expression that says whether there is neither padding nor reordering. If the type must have
+/// neither, it fails to evaluate instead.
 fn contiguous(
     input: &DeriveInput,
     members: &[Member],

@@ -4,29 +4,29 @@ use super::Layout;
 use super::contents::Contents;
 use crate::LayoutError;
 
-/// In which order an array's elements lie in memory.
+/// The order in which an array's elements lie in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Order {
-    /// The last index runs fastest, as in Rust and C.
+    /// The last index varies fastest, as in Rust and C.
     #[default]
     C,
-    /// The first index runs fastest.
+    /// The first index varies fastest.
     Fortran,
 }
 
 /// How one dimension of an array is dealt out to ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Distribution {
-    /// Not at all: one rank has all of it (`MPI_DISTRIBUTE_NONE`).
+    /// Not dealt out: one rank has all of it (`MPI_DISTRIBUTE_NONE`).
     #[doc(alias = "MPI_DISTRIBUTE_NONE")]
     None,
-    /// One block each, all of the same smallest sufficient size.
+    /// One block per rank, of the smallest common size that suffices.
     Block,
-    /// One block of the given size each.
+    /// One block per rank, of the given size.
     BlockOf(usize),
-    /// Element by element in turn.
+    /// Element by element, to the ranks in turn.
     Cyclic,
-    /// Blocks of the given size in turn.
+    /// Block by block of the given size, to the ranks in turn.
     CyclicOf(usize),
 }
 
@@ -47,7 +47,8 @@ impl Layout {
     ///
     /// # Errors
     /// [`LayoutError::LengthMismatch`] unless the arrays are equally long,
-    /// [`LayoutError::OutsideArray`] if the box leaves the array, [`LayoutError::Overflow`].
+    /// [`LayoutError::OutsideArray`] if the box reaches beyond the array,
+    /// [`LayoutError::Overflow`].
     ///
     /// ```
     /// use portolan_datatype::{Layout, Order};
@@ -103,7 +104,7 @@ impl Layout {
         Self::from_contents("subarray", contents, Some(grid.finish()?))
     }
 
-    /// What rank `rank` of `size` has of an array that is dealt out to a grid of ranks, as in
+    /// The part of rank `rank` of `size` in an array that is dealt out to a grid of ranks, as in
     /// High Performance Fortran. Ranks lie in the grid row by row, whatever the array's order.
     ///
     /// # Errors
@@ -211,7 +212,7 @@ fn check_grid(size: usize, rank: usize, dims: &[DarrayDim]) -> Result<(), Layout
     Ok(())
 }
 
-/// Dimensions from the one whose index runs fastest to the slowest.
+/// The dimensions, from the one whose index varies fastest to the slowest.
 fn fastest_first(count: usize, order: Order) -> impl Iterator<Item = usize> {
     (0..count).map(move |i| match order {
         Order::C => count - 1 - i,
@@ -219,7 +220,7 @@ fn fastest_first(count: usize, order: Order) -> impl Iterator<Item = usize> {
     })
 }
 
-/// A part of an array while dimension after dimension is added to it.
+/// A part of an array, while dimension after dimension is added to it.
 struct Grid {
     constructor: &'static str,
     layout: Layout,
@@ -248,7 +249,7 @@ impl Grid {
         indices.checked_mul(self.stride).ok_or(overflow)
     }
 
-    /// In the current dimension: `count` runs of `block` indices, `stride` indices apart.
+    /// Adds `count` runs of `block` indices, `stride` indices apart, in the current dimension.
     fn runs(
         &mut self,
         start: usize,
@@ -262,8 +263,8 @@ impl Grid {
         Ok(())
     }
 
-    /// In the current dimension of `size` indices: blocks from `start`, `stride` apart, of which
-    /// the last may be cut short.
+    /// Adds blocks from `start`, `stride` apart, in the current dimension of `size` indices. The
+    /// last block may be cut short.
     fn deal(
         &mut self,
         start: usize,
@@ -275,8 +276,8 @@ impl Grid {
         let (turns, rest) = (mine / stride, mine % stride);
         let whole = turns + usize::from(rest >= block);
         let short = if rest < block { rest } else { 0 };
-        // The stride of a single block may lie far outside the array, as may a block of which
-        // nothing is here.
+        // The stride of a single block may reach far outside the array. So may the start of a block
+        // that is not here at all.
         let stride_of_many = if whole > 1 { stride } else { 0 };
         let (start_of_whole, block) = if whole > 0 { (start, block) } else { (0, 0) };
         if short == 0 {
@@ -291,13 +292,13 @@ impl Grid {
         Ok(())
     }
 
-    /// Goes to the next slower dimension.
+    /// Moves on to the next slower dimension.
     fn grow(&mut self, size: usize) -> Result<(), LayoutError> {
         self.stride = self.bytes(size)?;
         Ok(())
     }
 
-    /// The part, with the whole array's bounds.
+    /// Returns the part, with the whole array's bounds.
     fn finish(self) -> Result<Layout, LayoutError> {
         Layout::resized(&self.layout, 0, self.stride)
     }

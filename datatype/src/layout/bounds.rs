@@ -8,7 +8,7 @@ use crate::Primitive;
 pub(super) struct Bounds {
     /// Lowest byte of data and end of the highest, if there is any data.
     data: Option<(isize, isize)>,
-    /// Bounds that somebody set with `resized`: they count alone, as MPI's bound markers do.
+    /// Bounds set with `resized`. If there are any, only they count, as with MPI's bound markers.
     marks: Option<(isize, isize)>,
     /// The strictest alignment among the primitives: a power of two.
     align: usize,
@@ -47,7 +47,7 @@ impl Bounds {
         Some(())
     }
 
-    /// `None` if a bound or an extent does not fit.
+    /// Returns `None` if a bound or an extent does not fit.
     pub(super) fn check(&self) -> Option<()> {
         if let Some((lb, ub)) = self.data {
             let extent = ub.checked_sub(lb)?;
@@ -72,13 +72,14 @@ impl Bounds {
         self.marks.map_or_else(|| self.true_lb(), |(lb, _)| lb)
     }
 
-    /// Without marks the extent is rounded up so that the next item is aligned (MPI's ε).
+    /// The upper bound. Without marks, the extent is rounded up so that the next item is aligned
+    /// (MPI's ε).
     pub(super) fn ub(&self) -> isize {
         if let Some((_, ub)) = self.marks {
             return ub;
         }
         let extent = (self.true_ub() - self.true_lb()) as usize;
-        // That it does not overflow has been checked.
+        // `check` has made sure that this does not overflow.
         self.true_lb() + extent.next_multiple_of(self.align) as isize
     }
 

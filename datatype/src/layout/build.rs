@@ -1,19 +1,20 @@
 //! Constructors (MPI-4, 5.1.2 to 5.1.4, 5.1.7 and 5.1.10).
 //!
-//! Counts and block lengths are items of the older layout. Displacements and strides are extents
-//! of the older layout in `vector`, `indexed` and `indexed_block`, and bytes in the forms with an
-//! *h*, in `structure` and in `resized`. They may be negative, and they may be absolute addresses,
-//! used with a null buffer (`MPI_BOTTOM`).
+//! Counts and block lengths are in items of the older layout. Displacements and strides are in
+//! extents of the older layout in `vector`, `indexed` and `indexed_block`; they are in bytes in the
+//! forms with an *h*, in `structure` and in `resized`. They may be negative, and they may be
+//! absolute addresses, used with a null buffer (`MPI_BOTTOM`).
 
 use super::Layout;
 use super::contents::Contents;
 use crate::LayoutError;
 
 impl Layout {
-    /// `count` items side by side, each at the extent of the one before.
+    /// `count` items side by side, each one extent after the one before.
     ///
     /// # Errors
-    /// [`LayoutError::Overflow`] if the size or a bound does not fit; so in all constructors.
+    /// [`LayoutError::Overflow`] if the size or a bound does not fit. The same goes for all
+    /// constructors.
     #[doc(alias = "MPI_Type_contiguous")]
     pub fn contiguous(count: usize, old: &Layout) -> Result<Layout, LayoutError> {
         Self::from_contents(
@@ -208,8 +209,8 @@ impl Layout {
         )
     }
 
-    /// A layout of its own with the same data (`MPI_Type_dup`). [`Clone`] gives another handle
-    /// to the same one.
+    /// A new layout with the same data (`MPI_Type_dup`). [`Clone`], in contrast, returns another
+    /// handle to the same layout.
     ///
     /// # Errors
     /// [`LayoutError::TooDeep`] after some hundred duplicates of duplicates.

@@ -1,4 +1,5 @@
-//! The arguments a layout was made with, and the one form that all constructors come down to.
+//! The arguments that a layout was made with, and the one form to which all constructors are
+//! reduced.
 
 use super::Layout;
 use super::array::{DarrayDim, Order};
@@ -107,7 +108,7 @@ pub enum Combiner {
     Resized,
 }
 
-/// What `MPI_Type_get_envelope` says: the combiner, and how many arguments of each kind
+/// The result of `MPI_Type_get_envelope`: the combiner, and how many arguments of each kind
 /// `MPI_Type_get_contents` returns for it (MPI-4, table 5.1).
 #[doc(alias("MPI_Type_get_envelope", "MPI_Type_get_contents"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,7 +157,7 @@ impl Contents {
         }
     }
 
-    /// How many parts an item has.
+    /// The number of parts of an item.
     pub(super) fn part_count(&self) -> usize {
         match self {
             Contents::Named(_) => 0,
@@ -169,8 +170,8 @@ impl Contents {
         }
     }
 
-    /// The part with that index; `None` if a displacement overflows. `lowered` is what a
-    /// subarray or a darray comes down to.
+    /// The part with that index; `None` if a displacement overflows. `lowered` is the layout to
+    /// which a subarray or a darray has been reduced.
     pub(super) fn part<'a>(
         &'a self,
         index: usize,
@@ -237,8 +238,9 @@ fn scale(displacement: isize, old: &Layout) -> Option<isize> {
     displacement.checked_mul(old.extent())
 }
 
-/// What every constructor comes down to: copies of an older layout at regular places. The copy
-/// `(i, j)` lies at `disp + i · outer.1 + j · inner.1`; `j` runs faster in the packed stream.
+/// The form to which every constructor is reduced: copies of an older layout at regular places. The
+/// copy `(i, j)` lies at `disp + i · outer.1 + j · inner.1`; in the packed stream `j` varies
+/// faster.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part<'a> {
     pub(crate) disp: isize,
@@ -268,7 +270,7 @@ impl<'a> Part<'a> {
     pub(crate) fn shifts(&self) -> Option<(isize, isize)> {
         let (mut low, mut high) = (self.disp, self.disp);
         for (count, stride) in [self.outer, self.inner] {
-            // However many there are, those without a stride lie in one place.
+            // However many copies there are, those without a stride lie in one place.
             let last = match count.checked_sub(1)? {
                 _ if stride == 0 => 0,
                 last => isize::try_from(last).ok()?.checked_mul(stride)?,

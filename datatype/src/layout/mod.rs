@@ -1,4 +1,4 @@
-//! The layout handle and what can be asked of it.
+//! The layout handle and its queries.
 
 mod array;
 mod bounds;
@@ -18,15 +18,15 @@ use crate::signature::Tally;
 use crate::{Datatype, LayoutError, Primitive};
 use bounds::Bounds;
 
-/// Where the data of an item lies in memory, and of what primitives it is made: MPI's datatype
+/// Where the data of an item lies in memory, and which primitives it is made of: MPI's datatype
 /// object (MPI-4, chapter 5).
 ///
-/// A layout is a cheap counted handle. Cloning counts up, dropping counts down, and the last
-/// handle frees it: whoever has an operation under way holds a clone, so a program may drop its
+/// A layout is a cheap counted handle. Cloning counts up, dropping counts down, and dropping the
+/// last handle frees the layout. An operation under way holds a clone, so a program may drop its
 /// own handle before the operation completes, as MPI allows.
 ///
 /// Layouts are immutable. They need not be committed: the flat [`Program`] is compiled when it is
-/// first wanted, once for all handles; [`commit`](Self::commit) says when.
+/// first needed, once for all handles; [`commit`](Self::commit) compiles it early.
 ///
 /// ```
 /// use portolan_datatype::Layout;
@@ -41,18 +41,18 @@ pub struct Layout(Arc<Inner>);
 
 struct Inner {
     contents: Contents,
-    /// What subarray and darray come down to.
+    /// The layout to which a subarray or darray has been reduced.
     lowered: Option<Layout>,
     bounds: Bounds,
-    /// What follows from the bounds: it is asked for on the way of every message.
+    /// Derived from the bounds, and stored because every message needs it.
     extent: isize,
     /// The sequence of primitives of one item.
     tally: Tally,
     depth: usize,
     program: OnceLock<Program>,
-    /// The same with runs cut by the width of numbers, for the other byte order.
+    /// The same program with its runs cut by the width of numbers, for the other byte order.
     swap_program: OnceLock<Program>,
-    /// Sequence of primitives before each part, for layouts of many parts.
+    /// The sequence of primitives before each part, for layouts of many parts.
     marks: OnceLock<Box<[Tally]>>,
 }
 
@@ -85,12 +85,12 @@ impl Layout {
         Self::primitive_for_ever(primitive).clone()
     }
 
-    /// The layout of one primitive, where it is kept for ever.
+    /// The layout of one primitive, by reference to a copy that is kept for ever.
     pub fn primitive_for_ever(primitive: Primitive) -> &'static Layout {
         &PRIMITIVES[usize::from(primitive.code()) - 1]
     }
 
-    /// One byte without a meaning (`MPI_BYTE`).
+    /// One uninterpreted byte (`MPI_BYTE`).
     #[doc(alias = "MPI_BYTE")]
     pub fn byte() -> Layout {
         Self::primitive(Primitive::Byte)
@@ -107,7 +107,7 @@ impl Layout {
         T::layout()
     }
 
-    /// Computes what follows from `contents`, or says why they cannot be.
+    /// Computes what follows from `contents`, or returns why they are not legal.
     fn from_contents(
         constructor: &'static str,
         contents: Contents,
@@ -160,7 +160,7 @@ impl Layout {
         &self.0.contents
     }
 
-    /// Which constructor made it, and how many arguments of each kind it had
+    /// The constructor that made the layout, and how many arguments of each kind it had
     /// (`MPI_Type_get_envelope`).
     #[doc(alias = "MPI_Type_get_envelope")]
     pub fn envelope(&self) -> Envelope {
@@ -180,20 +180,19 @@ impl Layout {
             .get_or_init(|| Program::compile(self, true))
     }
 
-    /// How many handles to this layout there are: those of the program, of operations under way,
-    /// and of layouts built from it. For tests and for `info`; another thread may change it at
-    /// once.
+    /// The number of handles to this layout: those of the program, of operations under way, and of
+    /// layouts built from it. For tests and for `info`; another thread may change it at any time.
     pub fn handles(&self) -> usize {
         Arc::strong_count(&self.0)
     }
 
-    /// Whether two are handles of one layout. Others may be equal to it.
+    /// Whether the two are handles of one layout. Separate layouts may still be equal.
     #[inline]
     pub fn same_as(&self, other: &Layout) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// The parts an item is put together from. None for a primitive.
+    /// The parts that an item is made of; none for a primitive.
     pub(crate) fn parts(&self) -> impl ExactSizeIterator<Item = Part<'_>> {
         (0..self.0.contents.part_count()).map(|index| {
             self.0
@@ -208,7 +207,7 @@ impl Layout {
         &self.0.tally
     }
 
-    /// Displacements of the two primitives of an item that has just two.
+    /// Displacements of the two primitives of an item that has exactly two.
     pub(crate) fn places_of_pair(&self) -> Option<(isize, isize)> {
         if self.0.tally.elements != 2 {
             return None;
@@ -218,7 +217,7 @@ impl Layout {
         Some((*places.first()?, *places.get(1)?))
     }
 
-    /// Appends the displacements of all primitives. For layouts of few.
+    /// Appends the displacements of all primitives. Meant for layouts of few primitives.
     fn places(&self, at: isize, places: &mut Vec<isize>) {
         if let Contents::Named(_) = self.0.contents {
             places.push(at);
@@ -234,7 +233,7 @@ impl Layout {
         }
     }
 
-    /// Something that is equal for two handles of one layout, for memo tables.
+    /// A value that is equal for two handles of one layout, for memo tables.
     pub(crate) fn identity(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
     }

@@ -1,4 +1,4 @@
-//! Questions about sizes, bounds, counts and signatures.
+//! Queries of sizes, bounds, counts and signatures.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use super::Layout;
 use crate::signature::Tally;
 use crate::{LayoutError, MsgRep, Primitive, Signature};
 
-/// Layouts with more parts than this get a table to find their way in a packed stream.
+/// Layouts with more parts than this get a table for finding a position in the packed stream.
 const MARKED_PARTS: usize = 16;
 
 impl Layout {
@@ -16,7 +16,7 @@ impl Layout {
         self.0.tally.bytes
     }
 
-    /// Bytes from one item to the next (`MPI_Type_get_extent`); negative if `resized` said so.
+    /// Bytes from one item to the next (`MPI_Type_get_extent`); negative if `resized` made it so.
     #[doc(alias = "MPI_Type_get_extent")]
     pub fn extent(&self) -> isize {
         self.0.extent
@@ -32,7 +32,7 @@ impl Layout {
         self.0.bounds.ub()
     }
 
-    /// Where the data really begins (`MPI_Type_get_true_extent`), in bytes from an item's address.
+    /// The lowest byte of data (`MPI_Type_get_true_extent`), in bytes from an item's address.
     #[doc(alias = "MPI_Type_get_true_extent")]
     pub fn true_lb(&self) -> isize {
         self.0.bounds.true_lb()
@@ -44,25 +44,27 @@ impl Layout {
     }
 
     /// The strictest alignment among the primitives, in bytes; 1 if there is no data. Extents are
-    /// rounded up to it. Data need not lie there: nothing in this crate asks for any alignment.
+    /// rounded up to it. The data itself need not be aligned: nothing in this crate requires any
+    /// alignment.
     pub fn alignment(&self) -> usize {
         self.0.bounds.align()
     }
 
-    /// The primitive it is made of, if there is only one.
+    /// The primitive that the layout is made of, if there is only one.
     #[inline]
     pub fn homogeneous(&self) -> Option<Primitive> {
         self.0.tally.only()
     }
 
-    /// Whether it consists of bytes without a meaning or of packed data: nothing to convert.
+    /// Whether the layout consists of uninterpreted bytes or of packed data, which are never
+    /// converted.
     pub fn is_opaque(&self) -> bool {
         self.0.tally.only().is_some_and(Primitive::is_wild)
     }
 
-    /// Whether any number of items, each at the extent of the one before, is one run of bytes
-    /// that begins at displacement 0 and is in the order of the packed stream. Then
-    /// [`pack_range`](Self::pack_range) is a plain copy, and may be left out.
+    /// Whether any number of items, each one extent after the one before, is one run of bytes that
+    /// begins at displacement 0 and is in the order of the packed stream. Then
+    /// [`pack_range`](Self::pack_range) is a plain copy, and may be skipped.
     #[inline]
     pub fn is_contiguous(&self) -> bool {
         self.commit().is_contiguous()
@@ -113,7 +115,7 @@ impl Layout {
         })
     }
 
-    /// How many whole items `bytes` of data are (`MPI_Get_count`); `None` where MPI says
+    /// How many whole items `bytes` of data are (`MPI_Get_count`); `None` where MPI returns
     /// `MPI_UNDEFINED`.
     #[doc(alias("MPI_Get_count", "MPI_UNDEFINED"))]
     pub fn count(&self, bytes: usize) -> Option<usize> {
@@ -141,9 +143,9 @@ impl Layout {
         }
     }
 
-    /// The signature of the first `bytes` of the packed stream of as many items as it takes.
+    /// The signature of the first `bytes` of the packed stream of as many items as they fill.
     ///
-    /// The sender computes it for its whole message, the receiver for as many bytes as arrived:
+    /// The sender computes it for its whole message, and the receiver for as many bytes as arrived:
     /// the message's type must be a prefix of the receive's (MPI-4, 3.3.1).
     pub fn signature(&self, bytes: usize) -> Signature {
         if let Some(primitive) = self.0.tally.only()
@@ -156,8 +158,9 @@ impl Layout {
         tally.signature(torn)
     }
 
-    /// The signature of every message of one item or more, if that does not depend on how many they
-    /// are: where all of it is of one primitive, is packed data, or is nothing at all.
+    /// The signature of every message of one item or more, if it does not depend on the number of
+    /// items. That is so if all of the data is of one primitive or is packed data, or if there is
+    /// none.
     ///
     /// ```
     /// use portolan_datatype::{Layout, Primitive, Signature};
@@ -173,7 +176,8 @@ impl Layout {
         self.0.tally.uniform()
     }
 
-    /// The primitives in the first `bytes` of the stream, and whether another one is cut off.
+    /// The primitives in the first `bytes` of the stream, and whether the range ends inside another
+    /// one.
     fn prefix(&self, bytes: usize) -> (Tally, bool) {
         if self.size() == 0 {
             return (Tally::EMPTY, bytes > 0);
@@ -185,7 +189,7 @@ impl Layout {
             if rest == 0 {
                 return (sum, false);
             }
-            // Here 0 < rest < layout.size(): a primitive is cut, anything else has parts.
+            // Here 0 < rest < layout.size(): either a primitive is cut, or the layout has parts.
             let Some((before, part)) = layout.part_at(rest) else {
                 return (sum, true);
             };
@@ -195,8 +199,8 @@ impl Layout {
         }
     }
 
-    /// The part in which byte `at` of an item lies: the primitives before the part, and what it
-    /// is made of. `None` for a primitive.
+    /// The part in which byte `at` of an item lies: the primitives before the part, and the part's
+    /// layout. `None` for a primitive.
     fn part_at(&self, at: usize) -> Option<(Tally, &Layout)> {
         let count = self.0.contents.part_count();
         let (mut index, mut sum) = (0, Tally::EMPTY);

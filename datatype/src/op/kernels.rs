@@ -1,5 +1,5 @@
 //! The loops of the predefined operators: one simple loop for each operator and primitive, which
-//! the compiler turns into vector instructions. Elements need no alignment.
+//! the compiler vectorises. Elements need no alignment.
 
 use std::ops::{Add, BitAnd, BitOr, Mul, Not, Sub};
 
@@ -47,7 +47,7 @@ pub(super) unsafe fn replace(input: *const u8, inout: *mut u8, elements: usize) 
     unsafe { std::ptr::copy_nonoverlapping(input, inout, elements) };
 }
 
-/// What the loops need of an integer type.
+/// The operations on an integer type that the loops need.
 pub(super) trait Integer: Copy + Ord {
     fn plus(self, other: Self) -> Self;
     fn times(self, other: Self) -> Self;
@@ -96,7 +96,7 @@ pub(super) const fn integer<T: Integer + 'static>(op: Predefined) -> Option<Comb
     }
 }
 
-/// What the loops need of a floating-point type.
+/// The operations on a floating-point type that the loops need.
 pub(super) trait Float:
     Copy + PartialOrd + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + 'static
 {
@@ -135,18 +135,19 @@ macro_rules! floats {
 }
 floats! { f32, u32; f64, u64; }
 
-/// The maximum of two, or their minimum: the same to the last bit whatever their order, because
-/// ranks may combine the same values in different orders and are to have the same result. NaN wins;
-/// +0 is more than −0.
+/// The maximum of two values, or their minimum. The result is the same to the last bit in either
+/// order, because ranks may combine the same values in different orders and must get the same
+/// result. NaN wins; +0 is more than −0.
 #[inline(always)]
 #[expect(clippy::eq_op, reason = "only NaN differs from itself")]
 fn extreme<T: Float, const MAX: bool>(a: T, b: T) -> T {
     let wins = |a: T, b: T| if MAX { a > b } else { a < b };
     let of = |a: T, b: T| if wins(a, b) { a } else { b };
-    // Of two numbers both are the same but for zeros of different signs.
+    // Of two numbers, both orders give the same, except for zeros of different signs.
     let (one, other) = (of(a, b).bits(), of(b, a).bits());
     let number = if MAX { one & other } else { one | other };
-    // (In bits, of which two NaNs have a share each: all of it is a few instructions on vectors.)
+    // (Computed on bits, and two NaNs are combined bit by bit: all of it is a few vector
+    // instructions.)
     let (nan, other_nan) = (T::mask(a != a), T::mask(b != b));
     T::from_bits(number & !(nan | other_nan) | a.bits() & nan | b.bits() & other_nan)
 }

@@ -14,7 +14,7 @@ pub(super) struct Pairs {
     index: Primitive,
 }
 
-/// A kind of pair: an index is an `i32`, or of the value's type (as Fortran has it).
+/// A kind of pair: the index is an `i32`, or of the value's type (as in Fortran).
 struct Kind {
     value: Primitive,
     index: Primitive,
@@ -132,7 +132,7 @@ unsafe fn each<V: Copy + PartialOrd, I: Copy + PartialOrd, const MAX: bool>(
                     b.write_unaligned(a.read_unaligned());
                     b_index.write_unaligned(place.0);
                 }
-                // Values that tie may differ in their bits (+0 and −0), so the pair goes as a
+                // Values that tie may differ in their bits (+0 and −0), so the pair is copied as a
                 // whole.
                 Verdict::Tie if comes_first((a, a_index), (b, b_index)) => {
                     b.write_unaligned(a.read_unaligned());
@@ -144,11 +144,11 @@ unsafe fn each<V: Copy + PartialOrd, I: Copy + PartialOrd, const MAX: bool>(
     }
 }
 
-/// Which of two pairs whose values tie wins: that of the lower index, and if that does not tell, by
-/// its bytes: the same one whatever their order.
+/// Which of two pairs whose values tie wins: the one with the lower index. If the indices are equal
+/// too, the bytes decide, so that the result is the same in either order.
 ///
 /// # Safety
-/// All are readable.
+/// All four are readable.
 #[inline(always)]
 unsafe fn comes_first<V, I: Copy + PartialOrd>(
     a: (*const V, *const I),

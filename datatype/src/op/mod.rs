@@ -1,5 +1,5 @@
-//! Reduction operators (MPI-4, 6.9): what `reduce`, `allreduce`, `scan` and `accumulate` combine
-//! values with.
+//! Reduction operators (MPI-4, 6.9), with which `reduce`, `allreduce`, `scan` and `accumulate`
+//! combine values.
 
 mod kernels;
 mod loc;
@@ -43,10 +43,10 @@ impl Op {
     /// Product. Integers wrap around.
     #[doc(alias = "MPI_PROD")]
     pub const PROD: Op = Op(Repr::Predefined(Predefined::Prod));
-    /// Smaller value; NaN if either is.
+    /// The smaller value; NaN if either is NaN.
     #[doc(alias = "MPI_MIN")]
     pub const MIN: Op = Op(Repr::Predefined(Predefined::Min));
-    /// Greater value; NaN if either is.
+    /// The greater value; NaN if either is NaN.
     #[doc(alias = "MPI_MAX")]
     pub const MAX: Op = Op(Repr::Predefined(Predefined::Max));
     /// Logical and: 1 if neither is 0.
@@ -67,20 +67,20 @@ impl Op {
     /// Bitwise exclusive or.
     #[doc(alias = "MPI_BXOR")]
     pub const BXOR: Op = Op(Repr::Predefined(Predefined::Bxor));
-    /// Pair of the greater value; of equal values that with the lower index.
+    /// The pair with the greater value; of equal values, that with the lower index.
     #[doc(alias = "MPI_MAXLOC")]
     pub const MAXLOC: Op = Op(Repr::Predefined(Predefined::Maxloc));
-    /// Pair of the smaller value; of equal values that with the lower index.
+    /// The pair with the smaller value; of equal values, that with the lower index.
     #[doc(alias = "MPI_MINLOC")]
     pub const MINLOC: Op = Op(Repr::Predefined(Predefined::Minloc));
-    /// The input, whatever was there before. For one-sided communication.
+    /// The input replaces the previous value. For one-sided communication.
     #[doc(alias = "MPI_REPLACE")]
     pub const REPLACE: Op = Op(Repr::Predefined(Predefined::Replace));
-    /// What was there before. For one-sided communication.
+    /// The previous value stays. For one-sided communication.
     #[doc(alias = "MPI_NO_OP")]
     pub const NO_OP: Op = Op(Repr::Predefined(Predefined::NoOp));
 
-    /// The predefined operator it is, if it is one.
+    /// The predefined operator, if this is one.
     pub fn predefined(&self) -> Option<Predefined> {
         match self.0 {
             Repr::Predefined(op) => Some(op),
@@ -97,7 +97,7 @@ impl Op {
         }
     }
 
-    /// The name that messages to people use.
+    /// The name for messages.
     pub fn name(&self) -> &'static str {
         match &self.0 {
             Repr::Predefined(op) => op.name(),
@@ -108,7 +108,7 @@ impl Op {
     /// Whether the operator can be applied to items of that layout.
     ///
     /// # Errors
-    /// What is wrong, and what would be right.
+    /// What is wrong, and what to use instead.
     pub fn check(&self, layout: &Layout) -> Result<(), OpError> {
         match &self.0 {
             Repr::Predefined(op) => op.action(layout).map(drop),
@@ -118,8 +118,8 @@ impl Op {
 
     /// Combines `count` items at `input` into those at `inout`.
     ///
-    /// Predefined operators take layouts of one primitive type in any arrangement; `replace` and
-    /// `no_op` take every layout.
+    /// Predefined operators accept layouts of one primitive type in any arrangement; `replace` and
+    /// `no_op` accept every layout.
     ///
     /// # Errors
     /// As [`check`](Self::check). Nothing has been changed then.
@@ -127,9 +127,9 @@ impl Op {
     /// # Safety
     /// - All data of `count` items at `input` is initialised and valid for reads, at `inout` for
     ///   reads and writes, and the two do not overlap. No alignment is needed.
-    /// - Neither is null: absolute displacements are not for reductions.
-    /// - An operator made by [`Op::from_raw`] says what else it needs. Others look at the data
-    ///   before they take it for a value.
+    /// - Neither is null: absolute displacements cannot be used in reductions.
+    /// - An operator made by [`Op::from_raw`] says what else it needs. The others check the data
+    ///   before they treat it as a value.
     pub unsafe fn apply(
         &self,
         layout: &Layout,
@@ -141,7 +141,7 @@ impl Op {
             Repr::Predefined(op) => op,
             Repr::User(user) => {
                 user.check(layout)?;
-                // What the function needs is what the caller has promised.
+                // The caller has promised what the function needs.
                 (user.function)(layout, count, input, inout);
                 return Ok(());
             }
@@ -151,7 +151,7 @@ impl Op {
             match op.action(layout)? {
                 Action::Nothing => {}
                 Action::Elements(reducer) if layout.is_contiguous() => {
-                    // Elements have sizes that are powers of two: no division.
+                    // Sizes of elements are powers of two, which saves a division.
                     debug_assert!(reducer.element.is_power_of_two());
                     let elements = (layout.size() * count) >> reducer.element.trailing_zeros();
                     (reducer.combine)(input, inout, elements);
@@ -166,13 +166,13 @@ impl Op {
     }
 
     /// Combines bytes `position..position + len` of a packed stream, in this machine's byte order,
-    /// into the `count` items at `inout` to which they belong: what a target does with the parts
-    /// of an accumulate. Bytes past the last item are ignored.
+    /// into those of the `count` items at `inout` to which they belong. A target does this with the
+    /// parts of an accumulate. Bytes past the last item are ignored.
     ///
     /// # Errors
     /// As [`check`](Self::check); [`OpError::SplitElement`] if the range begins or ends inside an
-    /// element, and for operators that only know whole buffers ([`Op::from_raw`], [`Op::new`])
-    /// if it is not a range of whole items. Nothing has been changed then.
+    /// element, or, for operators that only handle whole items ([`Op::from_raw`], [`Op::new`]),
+    /// inside an item. Nothing has been changed then.
     ///
     /// # Safety
     /// As [`apply`](Self::apply), with `stream` initialised and valid for reads of `len` bytes.
@@ -225,7 +225,7 @@ impl Op {
         unsafe { self.apply_items(layout, items, stream, inout.wrapping_offset(first)) }
     }
 
-    /// Combines `items` packed items one after the other, each put into the shape that the
+    /// Combines `items` packed items one after the other, each unpacked into the layout that the
     /// operator knows.
     ///
     /// # Safety
@@ -258,8 +258,8 @@ impl Op {
     ///
     /// # Errors
     /// As [`check`](Self::check); [`OpError::LengthMismatch`] unless the slices are equally long;
-    /// [`OpError::InvalidResult`] if the result is not a valid value of `T`, in which case items
-    /// before it have been combined, and it and later ones have not.
+    /// [`OpError::InvalidResult`] if a result is not a valid value of `T`. In that case the items
+    /// before it have been combined; that item and the later ones have not.
     pub fn apply_slices<T: Datatype>(&self, input: &[T], inout: &mut [T]) -> Result<(), OpError> {
         if input.len() != inout.len() {
             return Err(OpError::LengthMismatch {
@@ -281,7 +281,7 @@ impl Op {
         self.check(&layout)?;
         for (index, (input, inout)) in input.iter().zip(inout).enumerate() {
             let mut result = std::mem::MaybeUninit::new(*inout);
-            // SAFETY: both are values of `T`; the result is looked at before it is believed.
+            // SAFETY: both are values of `T`; the result is checked before it is used as one.
             unsafe {
                 let to = result.as_mut_ptr();
                 self.apply(&layout, 1, std::ptr::from_ref(input).cast(), to.cast())?;

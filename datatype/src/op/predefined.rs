@@ -1,4 +1,4 @@
-//! The predefined operators, and on which primitives each is defined (MPI-4, 6.9.2 and 6.9.4).
+//! The predefined operators, and the primitives on which each is defined (MPI-4, 6.9.2 and 6.9.4).
 
 use super::kernels::{self, Combine};
 use super::loc::{self, Pairs};
@@ -27,7 +27,8 @@ pub enum Predefined {
     NoOp = 14,
 }
 
-/// The loops of [`Predefined::kernel`], by the codes of the operator and of the type.
+/// The loops returned by [`Predefined::kernel`], indexed by the codes of the operator and of the
+/// type.
 static KERNELS: [[Option<Combine>; Primitive::ALL.len() + 1]; Predefined::ALL.len() + 1] = {
     let mut kernels = [[None; Primitive::ALL.len() + 1]; Predefined::ALL.len() + 1];
     let mut op = 0;
@@ -48,7 +49,7 @@ pub(super) enum Action {
     Nothing,
     /// Each element is combined by itself.
     Elements(Reducer),
-    /// Each pair is.
+    /// Each pair is combined.
     Pairs(Pairs),
 }
 
@@ -74,7 +75,7 @@ impl Predefined {
         Some(Self::ALL[code as usize - 1])
     }
 
-    /// The name that messages to people use.
+    /// The name for messages.
     pub const fn name(self) -> &'static str {
         use Predefined::*;
         match self {
@@ -103,15 +104,16 @@ impl Predefined {
     /// What it does to items of that layout.
     #[inline]
     pub(super) fn action(self, layout: &Layout) -> Result<Action, OpError> {
-        // Nearly always; of items without data there is nothing to combine either way.
+        // By far the most frequent case. Items without data may take either path: there is nothing
+        // to combine.
         match self.reducer(layout) {
             Some(reducer) => Ok(Action::Elements(reducer)),
             None => self.other_action(layout),
         }
     }
 
-    /// What it does to each element of that layout, where they are of one type and it is defined on
-    /// that.
+    /// What the operator does to each element of that layout, if the elements are of one type on
+    /// which it is defined.
     #[inline]
     fn reducer(self, layout: &Layout) -> Option<Reducer> {
         let primitive = layout.homogeneous()?;

@@ -5,9 +5,9 @@ use crate::Layout;
 use crate::layout::Contents;
 
 impl Op {
-    /// The smallest items known that an item of `layout` is made of, side by side, and how many of
-    /// them: as many of those combined, one after the other, are the item combined. An array of
-    /// 1000 numbers is 1000 numbers, whatever it is given as.
+    /// The smallest known items of which an item of `layout` is made, side by side, and how many
+    /// there are: combining these one after the other combines the whole item. An array of 1000
+    /// numbers is 1000 numbers, however it is described.
     ///
     /// ```
     /// use portolan_datatype::{Layout, Op};
@@ -21,7 +21,7 @@ impl Op {
             Repr::User(user) => user.unit(layout),
             Repr::Predefined(op) => match layout.homogeneous() {
                 Some(primitive) if !op.is_of_pairs() && layout.is_contiguous() => {
-                    // Primitives have sizes that are powers of two: no division.
+                    // Sizes of primitives are powers of two, which saves a division.
                     let each = layout.size() >> primitive.size().trailing_zeros();
                     (Layout::primitive_for_ever(primitive), each)
                 }
@@ -30,8 +30,7 @@ impl Op {
         }
     }
 
-    /// What an item is made of as long as it is made of one thing many times, and the operator
-    /// knows that.
+    /// Goes down as long as the item is one thing repeated, and the operator accepts that thing.
     fn side_by_side<'a>(&self, layout: &'a Layout) -> (&'a Layout, usize) {
         let mut unit = (layout, 1usize);
         loop {

@@ -13,7 +13,7 @@ type Function = dyn Fn(&Layout, usize, *const u8, *mut u8) + Send + Sync;
 pub(super) struct UserOp {
     pub(super) commutative: bool,
     pub(super) name: &'static str,
-    /// The only type it may be applied to, unless it knows for itself.
+    /// The only type it may be applied to; `None` if the function checks that itself.
     item: Option<Item>,
     pub(super) function: Box<Function>,
 }
@@ -26,8 +26,8 @@ struct Item {
 }
 
 impl UserOp {
-    /// Whether it was made for values of type `T`. Another type of the same layout will do only if
-    /// any of its values is a value of the operator's type.
+    /// Whether the operator was made for values of type `T`. Another type of the same layout is
+    /// accepted only if every bit pattern is a value of the operator's type.
     pub(super) fn is_over<T: Datatype>(&self) -> Result<bool, OpError> {
         match &self.item {
             Some(item) if item.id == TypeId::of::<T>() => Ok(true),
@@ -47,8 +47,9 @@ impl UserOp {
         }
     }
 
-    /// The only layout that it may be applied to, and how many items of it one of `layout` is;
-    /// without such a layout, or if there are none, that one itself.
+    /// The only layout that the operator may be applied to, and how many such items one item of
+    /// `layout` is. If the operator has no such layout, or `layout` is not made of it, `layout`
+    /// itself.
     #[inline]
     pub(super) fn unit<'a>(&'a self, layout: &'a Layout) -> (&'a Layout, usize) {
         let unit = self.item.as_ref().map(|item| &item.layout);
@@ -70,14 +71,15 @@ fn items_in(layout: &Layout, item: &Layout) -> Option<usize> {
 }
 
 impl Op {
-    /// An operator from a function of two values, `function(input, inout)`, which returns what
-    /// `inout` becomes. It must be associative; unless `commutative`, algorithms keep the order
-    /// of the ranks. It is applied to buffers of `T`, or of arrays of `T`. Data that is no value of
-    /// `T` (of a `bool`, `char` or enum) never reaches it: the result is that data.
+    /// Makes an operator from a function of two values, `function(input, inout)`, which returns the
+    /// new `inout`. The function must be associative; unless `commutative`, algorithms keep the
+    /// order of the ranks. The operator can be applied to buffers of `T`, or of arrays of `T`. Data
+    /// that is not a valid value of `T` (for a `bool`, `char` or enum) is never passed to the
+    /// function: it becomes the result as it is.
     ///
-    /// It runs inside of calls of the device that carries the values, so it may not call a device
-    /// or a communicator itself, nor may what it has captured when that is dropped: a device that
-    /// is at work panics then, which ends the process where others wait.
+    /// The function runs inside calls of the device that carries the values. So neither it nor the
+    /// drop of its captures may call a device or a communicator: a device that is at work panics
+    /// then, which ends the process if other ranks are waiting.
     ///
     /// ```
     /// use portolan_datatype::Op;
@@ -112,7 +114,8 @@ impl Op {
                 let (a, b) = (input.wrapping_add(index), inout.wrapping_add(index));
                 // SAFETY: `Op::apply` says that there is data at both, at any alignment; items lie
                 // side by side, because a `T` has the extent of its size. Data from another rank
-                // need not be a value: then it is handed on, and whoever gets the result sees it.
+                // may not be a valid value: then it is passed on, and the rank that gets the result
+                // detects it.
                 unsafe {
                     if !T::ANY_BITS && !T::is_valid(b) {
                         continue;
@@ -133,8 +136,8 @@ impl Op {
         })))
     }
 
-    /// An operator from a function over buffers, for callers that know no types (C programs):
-    /// `function(layout, count, input, inout)`.
+    /// Makes an operator from a function over buffers, for callers without static types (C
+    /// programs): `function(layout, count, input, inout)`.
     ///
     /// # Safety
     /// For every layout that the operator is applied to, the function touches only the data of

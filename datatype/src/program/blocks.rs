@@ -1,11 +1,11 @@
-//! Where blocks are: how displacements become addresses, and which displacements there are.
+//! Where blocks are: how displacements become addresses, and the kinds of displacements.
 
 /// How a displacement becomes an address.
 pub(crate) trait Place: Copy {
     fn at(self, disp: isize) -> *mut u8;
 }
 
-/// Displacements from the address of a buffer.
+/// Displacements are relative to the address of a buffer.
 #[derive(Clone, Copy)]
 pub(super) struct Relative(pub(super) *mut u8);
 
@@ -16,8 +16,8 @@ impl Place for Relative {
     }
 }
 
-/// Displacements that are addresses. Each is turned into a pointer by itself, because each may
-/// lie in another allocation, with a provenance of its own that its owner has exposed.
+/// Displacements are absolute addresses. Each is turned into a pointer by itself, because each may
+/// lie in a different allocation, with its own provenance that its owner has exposed.
 #[derive(Clone, Copy)]
 pub(super) struct Absolute;
 
@@ -30,26 +30,26 @@ impl Place for Absolute {
 
 /// Equal blocks in memory.
 pub(crate) trait Blocks: Copy {
-    /// Bytes of each.
+    /// Bytes in each block.
     fn bytes(self) -> usize;
 
     /// The displacement of the only block, if there is only one.
     fn only(self) -> Option<isize>;
 
-    /// Calls `f` with each block's displacement and its place in the stream, where blocks are
-    /// `apart` bytes apart.
+    /// Calls `f` with each block's displacement in memory and its offset in the stream, where
+    /// blocks are `apart` bytes apart.
     fn each(self, apart: usize, f: impl FnMut(isize, usize));
 }
 
 /// Blocks at equal distances.
 #[derive(Clone, Copy)]
 pub(crate) struct Strided {
-    /// Displacement of the first.
+    /// Displacement of the first block.
     pub(super) disp: isize,
-    /// Bytes from one to the next.
+    /// Bytes from one block to the next.
     pub(super) stride: isize,
     pub(super) count: usize,
-    /// Bytes of each.
+    /// Bytes in each block.
     pub(super) bytes: usize,
 }
 
@@ -64,8 +64,8 @@ impl Blocks for Strided {
         (self.count == 1).then_some(self.disp)
     }
 
-    /// Four at a time: without that the two additions to go from one block to the next take longer
-    /// than a copy.
+    /// Unrolled by four: otherwise the two additions that lead from one block to the next take
+    /// longer than the copy.
     #[inline(always)]
     fn each(self, apart: usize, mut f: impl FnMut(isize, usize)) {
         let (stride, mut disp, mut offset) = (self.stride, self.disp, 0usize);
@@ -93,7 +93,7 @@ pub(crate) struct Listed<'a> {
     /// Added to each displacement.
     pub(super) base: isize,
     pub(super) list: &'a [isize],
-    /// Bytes of each.
+    /// Bytes in each block.
     pub(super) bytes: usize,
 }
 

@@ -9,17 +9,18 @@ use crate::Layout;
 use crate::layout::{Contents, Part};
 
 /// Bodies of at most this many steps are copied into each place where they occur, so that blocks
-/// can merge across their ends; longer ones are shared. It bounds the size of a program by a
+/// can merge across their ends; longer ones are shared. This limits the size of a program to a
 /// multiple of the arguments it was made from.
 const INLINE_STEPS: usize = 8;
 
-/// Equal blocks that are worth a list of displacements, if their distances are not equal.
+/// From this many equal blocks at unequal distances on, a list of displacements is worth its cost.
 const LIST_BLOCKS: usize = 4;
 
-/// Blocks at equal distances that are better off with a stride of their own than within a list.
+/// From this many equal blocks at equal distances on, a step with a stride is better than a part of
+/// a list.
 const REGULAR_RUN: usize = 16;
 
-/// Blocks in a body that are moved tile by tile, see [`Kind::Body`].
+/// A body of at most this many blocks is moved tile by tile, see [`Kind::Body`].
 const TILE_BLOCKS: usize = 16;
 
 impl Program {
@@ -63,7 +64,7 @@ struct Compiler {
 /// The steps of one item.
 struct Body {
     steps: Vec<Step>,
-    /// Where they are in the program, once something needed them there.
+    /// Where they are in the program, once some step has needed them there.
     published: std::cell::OnceCell<Range<u32>>,
 }
 
@@ -169,7 +170,7 @@ pub(super) fn is_tile(body: &[Step]) -> bool {
             <= TILE_BLOCKS
 }
 
-/// Appends a step at a displacement, as part of the last one if it continues that.
+/// Appends a step at a displacement, merged into the last step if it continues that one.
 fn append(out: &mut Vec<Step>, mut step: Step, disp: isize) {
     step.disp = step.disp.wrapping_add(disp);
     if let Some(last) = out.last_mut() {
@@ -190,8 +191,8 @@ fn append(out: &mut Vec<Step>, mut step: Step, disp: isize) {
     out.push(step);
 }
 
-/// Turns equal blocks that follow each other into one step: with a stride if they are at equal
-/// distances, else with a list of their displacements.
+/// Turns consecutive equal blocks into one step: with a stride if they are at equal distances, else
+/// with a list of their displacements.
 fn fold(steps: Vec<Step>, lists: &mut Vec<isize>) -> Vec<Step> {
     let mut out = Vec::with_capacity(steps.len());
     let mut rest = &*steps;
@@ -234,7 +235,7 @@ fn alike(a: &Step, b: &Step) -> bool {
     single(a) && single(b) && a.bytes == b.bytes && a.width == b.width
 }
 
-/// How many steps from the first on are equal blocks at equal distances.
+/// How many steps at the beginning are equal blocks at equal distances, and their distance.
 fn regular(steps: &[Step]) -> (usize, isize) {
     let [first, second, ..] = steps else {
         return (1, 0);
@@ -251,7 +252,7 @@ fn regular(steps: &[Step]) -> (usize, isize) {
     (2 + more, stride)
 }
 
-/// How many steps from the first on are equal blocks, up to where many are at equal distances.
+/// How many steps at the beginning are equal blocks, up to a long run at equal distances.
 fn irregular(steps: &[Step]) -> usize {
     let mut found = 0;
     while let Some(step) = steps.get(found).filter(|step| alike(step, &steps[0])) {
@@ -260,7 +261,7 @@ fn irregular(steps: &[Step]) -> usize {
         if run >= REGULAR_RUN {
             break;
         }
-        // The last of a run may begin the next one.
+        // The last block of a run may begin the next run.
         found += (run - 1).max(1);
     }
     found

@@ -1,12 +1,12 @@
-//! The loops in which all time is spent: blocks of bytes at strides, copied or reversed.
+//! The loops that take nearly all of the time: blocks of bytes at strides, copied or reversed.
 
 use std::ptr;
 
 use super::blocks::{Blocks, Place, Strided};
 
-/// What is done with the blocks of a program.
+/// An operation on the blocks of a program.
 pub(crate) trait Kernel: Copy {
-    /// Treats blocks that lie `apart` bytes apart in the stream.
+    /// Processes blocks that lie `apart` bytes apart in the stream.
     ///
     /// # Safety
     /// All blocks are valid in memory, and their places in the stream, for what the kernel does
@@ -20,7 +20,7 @@ pub(crate) trait Kernel: Copy {
         width: usize,
     );
 
-    /// Treats bytes `inside..inside + bytes` of the stream of one block at `disp`.
+    /// Processes bytes `inside..inside + bytes` of the stream of one block at `disp`.
     ///
     /// # Safety
     /// As [`copy_blocks`](Self::blocks), for these bytes.
@@ -66,8 +66,8 @@ impl<const PACK: bool, const SWAP: bool> Kernel for Copier<PACK, SWAP> {
     }
 }
 
-/// Combines elements of the stream into elements in memory. Only whole elements: ranges that
-/// split one are refused before.
+/// Combines elements of the stream into elements in memory. It handles whole elements only; ranges
+/// that split one have been refused before.
 #[derive(Clone, Copy)]
 pub(crate) struct Reducer {
     /// Combines that many elements: `(input, inout, elements)`, at any alignment.
@@ -110,8 +110,8 @@ impl Kernel for Reducer {
 /// Moves blocks between memory and the stream, where they are `apart` bytes apart.
 ///
 /// # Safety
-/// All blocks are valid for reads if `PACK`, else for writes; their places in the stream the other
-/// way; the two do not overlap. If `SWAP`, a block's size is a multiple of `width`.
+/// All blocks are valid for reads if `PACK`, else for writes, and their places in the stream for
+/// the opposite; the two do not overlap. If `SWAP`, a block's size is a multiple of `width`.
 unsafe fn copy_blocks<P: Place, B: Blocks, const PACK: bool, const SWAP: bool>(
     place: P,
     blocks: B,
@@ -169,8 +169,9 @@ unsafe fn copy_all<P: Place, B: Blocks, const N: usize, const PACK: bool>(
     });
 }
 
-/// Blocks of `N` to `2 N` bytes: the first and the last `N` bytes of each, which may overlap. Two
-/// copies of a size that is known cost less than one call with a size that is not.
+/// Blocks of `N` to `2 N` bytes: copies the first and the last `N` bytes of each, which may
+/// overlap. Two copies of a size that the compiler knows cost less than one call with a size that
+/// it does not.
 ///
 /// # Safety
 /// As [`copy_blocks`], for blocks of `N` to `2 N` bytes.
@@ -246,7 +247,7 @@ unsafe fn swap_all<P: Place, B: Blocks, T: Number, const PACK: bool>(
     apart: usize,
 ) {
     let numbers = blocks.bytes() / size_of::<T>();
-    // A number by itself is frequent enough for a loop without a loop inside.
+    // Blocks of a single number are frequent enough for a loop without an inner loop.
     if numbers == 1 {
         blocks.each(apart, |disp, offset| {
             // SAFETY: from the caller.

@@ -1,11 +1,11 @@
-//! The flat form of a layout: what packing and unpacking really run over.
+//! The flat form of a layout, which packing and unpacking execute.
 //!
-//! A program is one array of steps. A step without a body moves blocks of bytes at a stride; a
-//! step with a body runs a range of other steps at a stride. Within a body, steps are in the order
-//! of the packed stream, and each knows where in the stream it starts, so any byte is found by one
-//! binary search per level. Adjacent blocks are merged, equal blocks become one step (at a stride
-//! if their distances are equal, else with a list of displacements), and nested strides that
-//! continue each other become one stride: contiguous data, however it was described, is a single
+//! A program is one array of steps. A step without a body moves blocks of bytes at a stride; a step
+//! with a body runs a range of other steps at a stride. Within a body, steps are in the order of
+//! the packed stream, and each knows where in the stream it starts. So any byte is found by one
+//! binary search per level. Adjacent blocks are merged. Equal blocks become one step, with a stride
+//! if their distances are equal and else with a list of displacements. Nested strides that continue
+//! each other become one stride. Contiguous data, however it was described, is therefore a single
 //! step with a single block.
 
 mod blocks;
@@ -31,19 +31,19 @@ pub struct Program {
     contiguous: bool,
 }
 
-/// One instruction: `count` times `bytes` bytes of the packed stream, `stride` bytes apart in
+/// One instruction: moves `count` times `bytes` bytes of the packed stream, `stride` bytes apart in
 /// memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
-    /// First byte in the packed stream, from where the enclosing body starts.
+    /// The first byte in the packed stream, relative to the start of the enclosing body.
     pub(crate) start: usize,
-    /// Displacement of the first block, from where the enclosing body is placed.
+    /// Displacement of the first block, relative to the place of the enclosing body.
     pub(crate) disp: isize,
     pub(crate) count: usize,
     pub(crate) stride: isize,
     /// Bytes of the packed stream in one repetition.
     pub(crate) bytes: usize,
-    /// Width of the numbers in a block; 1 if nothing need be known about them.
+    /// Width of the numbers in a block; 1 if it does not matter.
     pub(crate) width: usize,
     pub(crate) kind: Kind,
 }
@@ -53,14 +53,14 @@ pub(crate) struct Step {
 pub(crate) enum Kind {
     /// A block of bytes.
     Block,
-    /// A block of bytes, at a displacement of its own (the stride is not used): the range of them
-    /// in the program's lists.
+    /// A block of bytes per repetition, each at a displacement of its own (the stride is not used).
+    /// The range selects the displacements in the program's lists.
     Listed(Range<u32>),
     /// A body of other steps.
     Body {
         steps: Range<u32>,
-        /// Whether the body is a few blocks only, which are better moved one after the other for
-        /// many repetitions at a time.
+        /// Whether the body has only a few blocks. It is then faster to move each block for many
+        /// repetitions at a time.
         tile: bool,
     },
 }
@@ -88,7 +88,8 @@ impl Step {
         self.bytes.saturating_mul(self.count)
     }
 
-    /// This step `count` times, `stride` apart, if that is again one step without a new body.
+    /// This step repeated `count` times, `stride` apart, if that is again one step without a new
+    /// body.
     fn repeated(&self, count: usize, stride: isize) -> Option<Step> {
         let mut step = self.clone();
         if count == 1 {
@@ -115,7 +116,7 @@ impl Step {
 }
 
 impl Program {
-    /// Whether items placed at their extent are one run of bytes from displacement 0 on.
+    /// Whether items that are one extent apart form one run of bytes from displacement 0 on.
     pub fn is_contiguous(&self) -> bool {
         self.contiguous
     }
@@ -143,7 +144,7 @@ impl Program {
         &self.lists[range.start as usize..range.end as usize]
     }
 
-    /// The step that moves `count` items placed at their extent.
+    /// The step that moves `count` items that are one extent apart.
     fn items(&self, count: usize) -> Step {
         if let [only] = self.body(&self.root)
             && let Some(step) = only.repeated(count, self.extent)

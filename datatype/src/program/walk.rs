@@ -1,17 +1,17 @@
 //! Running a program over a range of the packed stream.
 //!
-//! Budget: no allocation, no lock, no system call. A whole step is one call of a kernel; only the
-//! first and the last piece of a range are looked for.
+//! Budget: no allocation, no lock, no system call. A whole step is one kernel call; only the first
+//! and the last piece of a range need a search.
 
 use super::blocks::{Absolute, Listed, Place, Relative, Strided};
 use super::kernels::{Copier, Kernel};
 use super::{Kind, Program, Step};
 
-/// Repetitions moved together when a body is a tile: few enough that the lines of memory they
-/// touch stay in the first-level cache until the last block of the body has been moved.
+/// Repetitions moved together when a body is a tile: few enough that the cache lines they touch
+/// stay in the first-level cache until the last block of the body has been moved.
 const TILE: usize = 128;
 
-/// Which way bytes go between memory and the packed stream.
+/// The direction in which bytes are moved between memory and the packed stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// From memory to the stream.
@@ -90,7 +90,7 @@ pub(crate) unsafe fn run_kernel<K: Kernel>(
     unsafe { span.run(kernel) };
 }
 
-/// What was asked for, cut to what there is.
+/// The range to move, cut to the bytes that exist.
 struct Span<'a> {
     program: &'a Program,
     memory: *mut u8,
@@ -101,7 +101,7 @@ struct Span<'a> {
 }
 
 impl Span<'_> {
-    /// The same walk, compiled for each kernel and each kind of displacements.
+    /// The walk, compiled separately for each kernel and each kind of displacements.
     ///
     /// # Safety
     /// As [`run_kernel`].
@@ -149,14 +149,14 @@ struct Walk<'a, K, P> {
     left: usize,
 }
 
-// Displacements are added with wrapping arithmetic: those of the bytes that are moved are valid by
-// the caller's promise, and others are never turned into accesses.
+// Displacements are added with wrapping arithmetic. Those of the bytes that are moved are valid by
+// the caller's promise; others are never dereferenced.
 impl<K: Kernel, P: Place> Walk<'_, K, P> {
     /// Moves a step placed at `base`, from byte `position` of its stream on, until the step or
     /// the range ends.
     ///
     /// # Safety
-    /// As [`transfer`]; so for all methods.
+    /// As [`transfer`]. The same goes for all methods.
     unsafe fn step(&mut self, step: &Step, base: isize, position: usize) {
         let base = base.wrapping_add(step.disp);
         let (mut index, inside) = match position {
@@ -185,7 +185,8 @@ impl<K: Kernel, P: Place> Walk<'_, K, P> {
         }
     }
 
-    /// Moves `count` whole repetitions from `first` on, of a step whose first lies at `base`.
+    /// Moves `count` whole repetitions of a step, beginning with repetition `first`; repetition 0
+    /// lies at `base`.
     unsafe fn whole(&mut self, step: &Step, base: isize, first: usize, count: usize) {
         let (program, stride, bytes) = (self.program, step.stride, step.bytes);
         let disp = strided(base, first, stride);
@@ -222,8 +223,8 @@ impl<K: Kernel, P: Place> Walk<'_, K, P> {
         }
     }
 
-    /// Moves `count` whole repetitions of a body of few blocks: block by block for a whole tile,
-    /// which makes one long strided loop of many short ones.
+    /// Moves `count` whole repetitions of a body of few blocks. It moves each block for a whole
+    /// tile, which replaces many short loops by one long strided loop.
     unsafe fn tiles(
         &mut self,
         body: &[Step],
@@ -260,8 +261,8 @@ impl<K: Kernel, P: Place> Walk<'_, K, P> {
         }
     }
 
-    /// Moves part of repetition `index` of a step whose first lies at `base`, from byte `inside`
-    /// of its stream on.
+    /// Moves part of repetition `index` of a step whose repetition 0 lies at `base`, from byte
+    /// `inside` of the repetition's stream on.
     unsafe fn piece(&mut self, step: &Step, base: isize, index: usize, inside: usize) {
         let program = self.program;
         let disp = match &step.kind {
