@@ -1,4 +1,4 @@
-//! What the larger example programs are made of: things people copy from, too.
+//! The parts of the larger example programs, which are also meant to be copied from.
 //!
 //! **What it is.** The heat equation ([`heat`]), least squares ([`least_squares`], with a reader of
 //! Matrix Market files), Poisson's equation ([`poisson`]), sorting ([`sample_sort`]) and a Fourier

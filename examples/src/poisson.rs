@@ -1,9 +1,10 @@
 //! Poisson's equation on the unit square, `−Δu = f` with `u = 0` on the edge, by conjugate
 //! gradients.
 //!
-//! Rows of the grid are in blocks, one per rank, on a Cartesian communicator of one dimension. Each
-//! iteration exchanges rows with the neighbours above and below (a neighbour alltoall: ranks at the
-//! edge have one neighbour and keep zeros for the other) and needs two sums over all ranks.
+//! The rows of the grid are divided into blocks, one per rank, on a Cartesian communicator of one
+//! dimension. Each iteration exchanges rows with the neighbours above and below, and needs two sums
+//! over all ranks. The exchange is a neighbour alltoall: ranks at the edge have one neighbour and
+//! keep zeros for the other.
 
 use std::fmt;
 
@@ -14,7 +15,7 @@ use portolan::{Comm, Device, Error, ErrorKind, Op, Result};
 
 use crate::share;
 
-/// What came out, the same on every rank.
+/// The result, the same on every rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Report {
@@ -24,9 +25,9 @@ pub struct Report {
     pub iterations: u32,
     /// `‖f + Δu‖ / ‖f‖`, computed afresh.
     pub residual: f64,
-    /// Largest difference to the solution that is known.
+    /// Largest difference from the known solution.
     pub error: f64,
-    /// What the difference may be: the scheme's own error is below `h²`.
+    /// The difference that is allowed: the scheme's own error is below `h²`.
     pub allowed: f64,
 }
 
@@ -63,16 +64,16 @@ struct Rows<L: Level, D: Device> {
     size: usize,
     /// Number of its first row.
     first: usize,
-    /// How many.
+    /// The number of rows.
     rows: usize,
     /// The row above the block and the one below it.
     halo: Vec<f64>,
-    /// What neighbours get: the first row and the last.
+    /// The rows that the neighbours receive: the first and the last.
     edge: Vec<f64>,
 }
 
-/// Solves the problem on `size` × `size` inner points until the residual has become `tolerance`
-/// times as small. Collective.
+/// Solves the problem on `size` × `size` inner points until the residual has shrunk by the factor
+/// `tolerance`. Collective.
 ///
 /// # Errors
 /// [`InvalidArgument`](ErrorKind::InvalidArgument) if there are more ranks than rows;
@@ -84,7 +85,7 @@ pub fn solve<L: Level, D: Device>(
 ) -> Result<Report> {
     let mut grid = Rows::new(comm, size)?;
     let known = grid.values(|x, y| shape(x) * parabola(y));
-    // What −Δ makes of it.
+    // The right-hand side: −Δ of the known solution.
     let force = grid.values(|x, y| -bend(x) * parabola(y) + 2.0 * shape(x));
     let mut u = vec![0.0; known.len()];
     let scale = grid.dot(&force, &force)?;
@@ -124,7 +125,7 @@ fn shape(x: f64) -> f64 {
     x * (1.0 - x) * x.exp()
 }
 
-/// Its second derivative.
+/// The second derivative of [`shape`].
 fn bend(x: f64) -> f64 {
     -x * (x + 3.0) * x.exp()
 }
@@ -160,7 +161,7 @@ impl<L: Level, D: Device> Rows<L, D> {
             size,
             first: mine.start,
             rows: mine.len(),
-            // At the edge of the square nobody writes there, and the solution is 0.
+            // At the edge of the square no rank writes to the halo, and the solution is 0.
             halo: vec![0.0; 2 * size],
             edge: vec![0.0; 2 * size],
         })
@@ -204,7 +205,7 @@ impl<L: Level, D: Device> Rows<L, D> {
         Ok(image)
     }
 
-    /// The scalar product of two vectors that are in blocks.
+    /// The scalar product of two distributed vectors.
     fn dot(&self, a: &[f64], b: &[f64]) -> Result<f64> {
         let part: f64 = a.iter().zip(b).map(|(a, b)| a * b).sum();
         self.line.allreduce_one(part, &Op::SUM)

@@ -1,8 +1,8 @@
-//! Sorting numbers that are shared out over ranks, by samples.
+//! Sample sort of numbers that are distributed over ranks.
 //!
-//! Every rank sorts its share and puts some of it forward; the samples of all, sorted, say which
-//! rank gets which range of numbers. An alltoall tells how many go where, another with counts moves
-//! them.
+//! Every rank sorts its share and contributes some of it as samples. All samples, sorted, determine
+//! the range of numbers that each rank gets. One alltoall exchanges how many numbers go to which
+//! rank, and a second one, with counts, moves them.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -14,10 +14,11 @@ use portolan::{Comm, Device, Op, Result};
 
 use crate::share;
 
-/// Samples that each rank puts forward, for each rank.
+/// Samples that each rank contributes, per rank.
 const SAMPLES: usize = 16;
 
-/// What the numbers come to in whatever order: how many, their sum and their exclusive or.
+/// A checksum of the numbers that does not depend on their order: how many, their sum and their
+/// exclusive or.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sum {
     /// How many.
@@ -28,7 +29,7 @@ pub struct Sum {
     pub xor: i64,
 }
 
-/// The sum over all ranks. Collective.
+/// The checksum over all ranks. Collective.
 ///
 /// # Errors
 /// [`PeerFailed`](portolan::ErrorKind::PeerFailed).
@@ -44,8 +45,8 @@ pub fn sum<L: Level, D: Device>(comm: &Comm<L, D>, numbers: &[i64]) -> Result<Su
     })
 }
 
-/// Sorts numbers that are shared out over ranks: each rank gets a range of them, in order, and all
-/// of rank `i` are at most those of rank `i + 1`. Collective.
+/// Sorts numbers that are distributed over ranks. Each rank gets a range of them, in order, and all
+/// numbers of rank `i` are at most those of rank `i + 1`. Collective.
 ///
 /// # Errors
 /// [`PeerFailed`](portolan::ErrorKind::PeerFailed).
@@ -53,7 +54,7 @@ pub fn sort<L: Level, D: Device>(comm: &Comm<L, D>, mut numbers: Vec<i64>) -> Re
     numbers.sort_unstable();
     let ranks = comm.size() as usize;
     let splitters = splitters(comm, &numbers)?;
-    // Equal numbers go to one rank, whatever it costs in balance.
+    // Equal numbers go to one rank, even if that unbalances the ranks.
     let mut begin = 0;
     let mut counts: Vec<usize> = Vec::with_capacity(ranks);
     for splitter in &splitters {
@@ -69,12 +70,12 @@ pub fn sort<L: Level, D: Device>(comm: &Comm<L, D>, mut numbers: Vec<i64>) -> Re
     let coming: Vec<usize> = coming.into_iter().map(|count| count as usize).collect();
     let mut mine = vec![0; coming.iter().sum()];
     comm.alltoallv(&numbers, &counts, &mut mine, &coming)?;
-    // Runs in order, one from each rank: a merge sort finds them.
+    // The numbers are sorted runs, one from each rank, which suits a merge sort.
     mine.sort();
     Ok(mine)
 }
 
-/// The largest number of each rank but the last, by the samples of all.
+/// The largest number of each rank but the last, as determined by the samples of all.
 fn splitters<L: Level, D: Device>(comm: &Comm<L, D>, sorted: &[i64]) -> Result<Vec<i64>> {
     let ranks = comm.size() as usize;
     let most = (SAMPLES * ranks).min(sorted.len());
@@ -93,25 +94,25 @@ fn splitters<L: Level, D: Device>(comm: &Comm<L, D>, sorted: &[i64]) -> Result<V
         .collect())
 }
 
-/// Whether the numbers are in order on this rank and after those of all ranks before it, on all
-/// ranks. Collective.
+/// Whether the numbers are in order on this rank and not below those of the ranks before it; the
+/// answer is for all ranks together. Collective.
 ///
 /// # Errors
 /// [`PeerFailed`](portolan::ErrorKind::PeerFailed).
 pub fn is_sorted<L: Level, D: Device>(comm: &Comm<L, D>, numbers: &[i64]) -> Result<bool> {
     let last = numbers.last().copied().unwrap_or(i64::MIN);
-    // Ranks may have none.
+    // A rank may have no numbers.
     let before = comm.exscan_one(last, &Op::MAX)?.unwrap_or(i64::MIN);
     let first = numbers.first().copied().unwrap_or(i64::MAX);
     let right = numbers.is_sorted() && before <= first;
     Ok(comm.allreduce_one(u8::from(right), &Op::LAND)? == 1)
 }
 
-/// This rank's share of `count` numbers that look random, the same ones on any number of ranks.
+/// This rank's share of `count` pseudo-random numbers, which are the same on any number of ranks.
 #[must_use]
 pub fn generate(count: usize, rank: u32, ranks: u32) -> Vec<i64> {
     let number = |index: usize| {
-        // SplitMix64: the index is scrambled.
+        // SplitMix64: scrambles the index.
         let mut z = (index as u64)
             .wrapping_add(1)
             .wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -144,7 +145,7 @@ pub fn read(path: &Path) -> std::result::Result<Vec<i64>, String> {
     Ok(numbers)
 }
 
-/// Shares out what rank 0 has. Collective.
+/// Distributes the numbers of rank 0. Collective.
 ///
 /// # Errors
 /// [`PeerFailed`](portolan::ErrorKind::PeerFailed).

@@ -1,9 +1,9 @@
-//! How things are shared out over ranks: blocks of nearly equal length.
+//! How items are distributed over ranks: in blocks of nearly equal length.
 
 use std::ops::Range;
 
-/// The share of `rank` of `count` things on `ranks` ranks; earlier ranks have one more where it
-/// does not come out even.
+/// The share of `rank` when `count` items are distributed over `ranks` ranks; if they do not divide
+/// evenly, the earlier ranks have one more.
 ///
 /// ```
 /// use portolan_examples::share;

@@ -1,6 +1,7 @@
-//! How small something has to become, as people give it on a command line.
+//! A tolerance as it is given on a command line.
 
-/// A number above 0, for a residual to fall below; else what is wrong with it, and what to give.
+/// Parses a number above 0, for a residual to fall below; the error says what is wrong with the
+/// text, and what to give.
 ///
 /// ```
 /// use portolan_examples::tolerance;
@@ -10,7 +11,7 @@
 /// ```
 ///
 /// # Errors
-/// If it is no number, not finite, or not above 0: no residual is smaller than that.
+/// If it is not a number, not finite, or not above 0: no residual is smaller than that.
 pub fn tolerance(text: &str) -> Result<f64, String> {
     let number: f64 = text
         .parse()

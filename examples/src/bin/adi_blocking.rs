@@ -1,8 +1,9 @@
 //! The first example program of the paper on the abstract device interface (section 7): an exchange
 //! of messages with blocking, contiguous operations.
 //!
-//! Written on the device alone, without communicator: local ranks are world ranks, and the program
-//! supplies the context. Beyond the paper's it checks the data. Ranks 0 and 1 play; others look on.
+//! It uses the device alone, without a communicator: local ranks are world ranks, and the program
+//! supplies the context. Unlike the paper's program, it checks the data. Ranks 0 and 1 exchange
+//! messages; the others only watch.
 //!
 //! ```text
 //! portolan run -n 2 -- target/release/adi_blocking

@@ -1,9 +1,9 @@
-//! The second example program of the paper on the abstract device interface (section 7): as the
+//! The second example program of the paper on the abstract device interface (section 7): like the
 //! first, with a nonblocking receive.
 //!
-//! Written on the device alone; beyond the paper's it checks the data. The device trusts the caller
-//! with the buffer of a nonblocking operation, hence the `unsafe` block: `portolan::Comm` has
-//! nonblocking operations without.
+//! It uses the device alone; unlike the paper's program, it checks the data. The device trusts the
+//! caller with the buffer of a nonblocking operation, hence the `unsafe` block. `portolan::Comm`
+//! has nonblocking operations that need none.
 //!
 //! ```text
 //! portolan run -n 2 -- target/release/adi_nonblocking
@@ -52,8 +52,8 @@ fn round_trips(device: &impl Device) -> Result<()> {
         if me == 0 {
             let sent = [i as u8; LEN];
             device.send_contig(&to, &sent)?; // MPID_SendContig
-            // SAFETY: `buf` is not touched before `wait`, which returns only when the request
-            // is over, whatever it returns; it is not moved or dropped before either.
+            // SAFETY: `buf` is not touched before `wait`, which returns only when the request is
+            // complete, whatever it returns; it is not moved or dropped before either.
             let request = unsafe { device.irecv_contig(&from, buf.as_mut_ptr(), LEN)? };
             device.wait(request)?; // the two are MPID_IrecvContig and MPID_RecvComplete
             assert_eq!(buf, sent.map(|byte| !byte), "round trip {i}");

@@ -1,7 +1,7 @@
-//! The Fourier transform of a picture, in two dimensions.
+//! The two-dimensional Fourier transform of a picture.
 //!
 //! Shows a transpose by an alltoall with counts, and gathering to rank 0; the steps are in
-//! `src/spectrum/`. The result is checked by Parseval's identity and by going back.
+//! `src/spectrum/`. The result is checked by Parseval's identity and by the inverse transform.
 //!
 //! ```text
 //! portolan run -n 4 -- target/release/fft2 --size 512 --output spectrum.png

@@ -1,8 +1,8 @@
-//! The heat equation in two dimensions: halo exchange of blocks, and a picture of what came out.
+//! The heat equation in two dimensions: halo exchange of blocks, and a picture of the result.
 //!
-//! Shows borrowed buffers in nonblocking operations (a scope), a derived column type, and computing
-//! while messages travel; the solver is in `src/heat/`. The result is checked against the analytic
-//! solution.
+//! Shows borrowed buffers in nonblocking operations (a scope), a derived column type, and
+//! computation while messages are under way; the solver is in `src/heat/`. The result is checked
+//! against the analytic solution.
 //!
 //! ```text
 //! portolan run -n 4 -- target/release/heat --size 512 --steps 1000 --output heat.png
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
 fn program(world: &World, options: &Options) -> Result<(), Box<dyn Error + Send + Sync>> {
     let output = options.output.display();
     if world.rank() == 0 {
-        // Before the work: it would be lost if the picture could not be written.
+        // Opened before the work, which would be lost if the picture could not be written.
         let mut file = OpenOptions::new();
         file.write(true).create(true).truncate(false);
         file.open(&options.output)

@@ -1,4 +1,4 @@
-//! Every rank says who it is.
+//! Every rank prints its number.
 //!
 //! ```text
 //! portolan run -n 4 -- target/release/hello

@@ -1,8 +1,8 @@
 //! Linear least squares by CGLS: each rank has a block of rows of a sparse matrix.
 //!
 //! Shows a derived datatype for a struct, messages of unknown length, reductions, and how rank 0
-//! reads files for all; the reader and the solver are in `src/least_squares/`. Without files it
-//! makes a problem whose solution it knows.
+//! reads files for all; the reader and the solver are in `src/least_squares/`. Without files the
+//! program generates a problem with a known solution.
 //!
 //! ```text
 //! portolan run -n 4 -- target/release/least_squares --matrix A.mtx --rhs b.mtx
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
 fn program(world: &World, options: &Options) -> Outcome<()> {
     let comm = world.comm();
     let (problem, known) = match world.rank() {
-        // If this fails, the other ranks hear of it while they wait for their blocks.
+        // If this fails, the other ranks learn of it while they wait for their blocks.
         0 => problem(options).map(|(problem, known)| (Some(problem), known))?,
         _ => (None, None),
     };
@@ -68,7 +68,7 @@ fn program(world: &World, options: &Options) -> Outcome<()> {
     println!("residual norm {:.12e}", found.residual);
     println!("solution norm {:.12e}", found.norm());
     println!("optimality {:.3e}", found.optimality);
-    // Also where numbers were too large to be told apart, and it is not a number.
+    // False, too, if the numbers were too large to compute with and the result is NaN.
     let reached = found.optimality <= options.tolerance;
     if !reached {
         let (reached, wanted) = (found.optimality, options.tolerance);
@@ -87,7 +87,7 @@ fn program(world: &World, options: &Options) -> Outcome<()> {
     Ok(())
 }
 
-/// The problem in the files, or one that is made together with its solution.
+/// The problem in the files, or a generated one with its solution.
 fn problem(options: &Options) -> Outcome<(Problem, Option<Vec<f64>>)> {
     let (Some(matrix), Some(rhs)) = (&options.matrix, &options.rhs) else {
         let (problem, solution) = Problem::generate(options.size);

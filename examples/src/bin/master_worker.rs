@@ -1,7 +1,8 @@
-//! Rank 0 hands out work of uneven size to whoever is free; results have unknown lengths.
+//! Rank 0 hands out work of uneven size to whichever rank is free; results have unknown lengths.
 //!
-//! Shows wildcards (any source, any tag), messages that are matched before their buffer is made,
-//! and tags that say what a message means. The work: the path of a number to 1 by Collatz's rule.
+//! Shows wildcards (any source, any tag), messages that are matched before their buffer is
+//! allocated, and tags that tell kinds of messages apart. The work is the path of a number to 1 by
+//! Collatz's rule.
 //!
 //! ```text
 //! portolan run -n 4 -- target/release/master_worker
@@ -14,7 +15,7 @@ use std::process::ExitCode;
 
 use portolan::{Comm, Result, Source, Tags, World};
 
-/// Paths are wanted from 1 to this number.
+/// Paths from every number up to this one are computed.
 const LAST: u64 = 2000;
 
 const WORK: u32 = 1;
@@ -31,7 +32,7 @@ pub(crate) fn program(world: World) -> Result<()> {
         return work(&comm);
     }
     let (sum, longest) = direct(&comm)?;
-    // The same without help.
+    // The same computation without the other ranks.
     let lengths = (1..=LAST).map(|start| path(start).len());
     let expected = (1..=LAST).flat_map(path).sum::<u64>();
     assert_eq!(
@@ -43,8 +44,8 @@ pub(crate) fn program(world: World) -> Result<()> {
     Ok(())
 }
 
-/// Rank 0: gives a number to each worker, then the next one to each that has sent its path. Sum of
-/// all numbers of all paths, and length of the longest.
+/// Rank 0: gives a number to each worker, then the next one to each that has sent its path. Returns
+/// the sum of all numbers of all paths, and the length of the longest.
 fn direct(comm: &Comm) -> Result<(u64, usize)> {
     let mut starts = 1..=LAST;
     let (mut sum, mut longest) = (0, 0);
@@ -58,7 +59,7 @@ fn direct(comm: &Comm) -> Result<(u64, usize)> {
         busy += 1;
     }
     while busy > 0 {
-        // Whoever is first, and as long as it may be.
+        // From any worker, and of any length.
         let (path, status) = comm.recv::<u64>(Source::Any, PATH)?;
         count(&path);
         match starts.next() {
@@ -72,7 +73,7 @@ fn direct(comm: &Comm) -> Result<(u64, usize)> {
     Ok((sum, longest))
 }
 
-/// The other ranks: sends the path of every number until there are no more.
+/// The other ranks: each sends the path of every number that it gets, until there are no more.
 fn work(comm: &Comm) -> Result<()> {
     loop {
         let message = comm.match_recv(0, Tags::Any)?;
@@ -85,7 +86,8 @@ fn work(comm: &Comm) -> Result<()> {
     }
 }
 
-/// Halves a number if it is even, else takes three times the number and one, until it is 1.
+/// The path of a number to 1: an even number is halved, an odd one becomes three times itself plus
+/// one.
 fn path(start: u64) -> Vec<u64> {
     let next = |&n: &u64| match n {
         1 => None,

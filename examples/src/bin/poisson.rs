@@ -1,7 +1,7 @@
 //! Poisson's equation on a square by conjugate gradients.
 //!
 //! Shows a Cartesian communicator, a neighbour collective for halos, and sums over all ranks; the
-//! solver is in `src/poisson.rs`. The result is compared with the solution that is known.
+//! solver is in `src/poisson.rs`. The result is compared with the known solution.
 //!
 //! ```text
 //! portolan run -n 4 -- target/release/poisson --size 255

@@ -1,7 +1,7 @@
-//! Sorting a file of numbers on all ranks.
+//! Sorts a file of numbers on all ranks.
 //!
 //! Shows gathering samples of any length, an alltoall of counts and one of data, a scan, and
-//! reductions that check that nothing was lost; the steps are in `src/sample_sort.rs`.
+//! reductions that check that no number was lost; the steps are in `src/sample_sort.rs`.
 //!
 //! ```text
 //! portolan run -n 4 -- target/release/sample_sort --input numbers.txt --output sorted.txt
@@ -47,7 +47,7 @@ fn program(world: &World, options: &Options) -> Result<(), Box<dyn Error + Send 
     let numbers = match &options.input {
         None => sample_sort::generate(options.count, rank, ranks),
         Some(path) => {
-            // If this fails, the other ranks hear of it while they wait for their shares.
+            // If this fails, the other ranks learn of it while they wait for their shares.
             let all = (rank == 0).then(|| sample_sort::read(path)).transpose()?;
             sample_sort::share_out(&comm, all)?
         }

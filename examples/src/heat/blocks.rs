@@ -1,4 +1,4 @@
-//! Who has which part of the grid: the ranks' blocks, in rows and columns.
+//! The distribution of the grid: the ranks' blocks, in rows and columns.
 
 use std::ops::Range;
 
@@ -39,7 +39,7 @@ impl Side {
 }
 
 impl Blocks {
-    /// The rectangle of `ranks` blocks that is nearest to a square.
+    /// The arrangement of `ranks` blocks that is nearest to a square.
     pub(super) fn new(ranks: u32) -> Self {
         let down = (1..=ranks.isqrt())
             .rev()
@@ -51,8 +51,8 @@ impl Blocks {
         }
     }
 
-    /// The block of a rank in a grid of `size` × `size` points. Sizes differ by one row and one
-    /// column at most.
+    /// The block of a rank in a grid of `size` × `size` points. Blocks differ by at most one row
+    /// and one column.
     pub(super) fn block(self, rank: u32, size: usize) -> Block {
         let part = |index: u32, of: u32| {
             let cut = |index: u32| (size as u128 * u128::from(index) / u128::from(of)) as usize;

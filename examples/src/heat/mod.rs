@@ -1,9 +1,9 @@
 //! The heat equation on a square, solved by all ranks together.
 //!
 //! A plate whose rim is kept cold starts with a pattern of warm and cold places, which fades. The
-//! grid is cut into blocks, one per rank; after every step neighbours exchange the edges of their
-//! blocks (*halo exchange*). The scheme is the simplest: explicit, five points, in time steps of a
-//! fifth of the square of the points' distance.
+//! grid is cut into blocks, one per rank. After every step, neighbours exchange the edges of their
+//! blocks (*halo exchange*). The scheme is the simplest one: explicit, with five points, in time
+//! steps of a fifth of the square of the points' distance.
 //!
 //! ```
 //! use portolan_examples::heat::{self, HeatConfig};
@@ -31,7 +31,7 @@ pub use picture::{Field, PictureError};
 /// Length of a time step, in squares of the distance of two points. The scheme is stable up to 1/4.
 const RATIO: f64 = 0.2;
 
-/// What to compute.
+/// The problem to compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeatConfig {
     /// Inner points of the grid in each direction: at least 1, and enough for every rank to have
@@ -41,27 +41,28 @@ pub struct HeatConfig {
     pub steps: u32,
 }
 
-/// What came out, the same on every rank but for [`field`](Self::field).
+/// The result, the same on every rank except for [`field`](Self::field).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct HeatReport {
-    /// What was computed.
+    /// The problem that was computed.
     pub config: HeatConfig,
     /// How many blocks the grid was cut into: down, across.
     pub blocks: (u32, u32),
     /// Largest difference from the analytic solution, over all points.
     pub error: f64,
-    /// Largest difference that is to be expected: that of the numerical scheme itself, which does
-    /// not depend on the number of ranks.
+    /// The largest difference to expect: that of the numerical scheme itself, which does not depend
+    /// on the number of ranks.
     pub error_bound: f64,
-    /// Seconds of rank 0 for the time steps.
+    /// Rank 0's time for the time steps, in seconds.
     pub seconds: f64,
     /// The plate before and after. On rank 0 only.
     pub field: Option<Field>,
 }
 
 impl HeatReport {
-    /// Whether the difference from the analytic solution is that of the scheme (and of rounding).
+    /// Whether the difference from the analytic solution is within that of the scheme (and of
+    /// rounding).
     #[must_use]
     pub fn is_right(&self) -> bool {
         self.error <= self.error_bound * (1.0 + 1e-6) + 1e-11
@@ -75,8 +76,8 @@ impl HeatReport {
     }
 }
 
-/// Computes on all ranks of `comm`. Collective; `config` is the same everywhere. `progress` is
-/// called with the number of steps that are done, about a hundred times.
+/// Computes on all ranks of `comm`. Collective; all ranks give the same `config`. `progress` is
+/// called about a hundred times, with the number of steps that are done.
 ///
 /// # Errors
 /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the grid has no point for some rank,
@@ -103,7 +104,7 @@ pub fn run<L: Level, D: Device>(
             progress(step);
         }
     }
-    // Rank 0's, on every rank.
+    // Rank 0's time, on every rank.
     let seconds = comm.bcast_one(comm.wtime() - begun, 0)?;
 
     let end = Analytic::new(size, steps, RATIO);
@@ -128,7 +129,7 @@ pub fn run<L: Level, D: Device>(
     })
 }
 
-/// The larger of two errors; unlike `f64::max`, a NaN if one of them is.
+/// The larger of two errors; unlike `f64::max`, a NaN if either is one.
 fn worse(a: f64, b: f64) -> f64 {
     if a >= b || a.is_nan() { a } else { b }
 }

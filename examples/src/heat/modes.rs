@@ -12,20 +12,20 @@ const MODES: [(f64, f64, f64); 4] = [
 
 /// The solution on a grid of `size` × `size` inner points of the unit square, whose rim is kept at 0.
 ///
-/// The waves are eigenvectors of the scheme as well: each time step multiplies a wave by a factor
-/// that is known, so that the error of the scheme is known beforehand.
+/// The waves are eigenvectors of the scheme as well: each time step multiplies a wave by a known
+/// factor. So the error of the scheme is known beforehand.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Analytic {
     size: usize,
-    /// What is left of each wave's amplitude.
+    /// The fraction that is left of each wave's amplitude.
     left: [f64; MODES.len()],
     /// The largest error that the scheme itself can make.
     pub(super) bound: f64,
 }
 
 impl Analytic {
-    /// The solution after `steps` steps; a step is `ratio · h²` long, `h` being the distance of two
-    /// points and the conductivity 1.
+    /// The solution after `steps` steps. A step is `ratio · h²` long, where `h` is the distance of
+    /// two points and the conductivity is 1.
     pub(super) fn new(size: usize, steps: u32, ratio: f64) -> Self {
         let h = 1.0 / (size as f64 + 1.0);
         let time = f64::from(steps) * ratio * h * h;
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn waves_vanish_at_the_rim_and_decay() {
-        // On a grid of 2^k - 1 points the middle is a point.
+        // On a grid of 2^k − 1 points, one point is in the middle.
         let (start, later) = (Analytic::new(255, 0, 0.2), Analytic::new(255, 20_000, 0.2));
         let at = |field: &Analytic, row, column| field.row(row, column..column + 1).next();
         assert!(at(&start, 0, 0).unwrap().abs() < 0.1);

@@ -10,21 +10,21 @@ use super::modes::Analytic;
 
 /// The values of a block with a ring of ghost points around them, row by row.
 ///
-/// Ghost points are the neighbours' values of the step before, or the rim of the grid, which is 0.
+/// Ghost points hold the neighbours' values of the previous step, or 0 at the rim of the grid.
 #[derive(Debug)]
 pub(super) struct Patch {
     rows: usize,
     columns: usize,
     values: Vec<f64>,
     next: Vec<f64>,
-    /// By side: where to the neighbour is, if there is one, and what it sends.
+    /// For each side: the neighbour, if there is one, and the values it sends.
     halos: [(Option<u32>, Vec<f64>); 4],
     /// One column of the block, without ghost points.
     column: Layout,
 }
 
 impl Patch {
-    /// The block of `rank`, as `start` has it.
+    /// The block of `rank`, filled from `start`.
     pub(super) fn new(blocks: Blocks, rank: u32, block: &Block, start: &Analytic) -> Result<Self> {
         let (rows, columns) = (block.rows.len(), block.columns.len());
         let mut values = zeros(rows + 2, columns + 2)?;
@@ -57,7 +57,7 @@ impl Patch {
         })
     }
 
-    /// One time step. The messages travel while the inside of the block is computed.
+    /// Does one time step. The messages are under way while the inside of the block is computed.
     pub(super) fn step<L: Level, D: Device>(
         &mut self,
         comm: &Comm<L, D>,
@@ -85,7 +85,7 @@ impl Patch {
                     Side::South => {
                         s.send(&values[rows * stride + 1..][..columns], neighbour, tag)?
                     }
-                    // The edge is a column here, and arrives as a row of values there.
+                    // The edge is a column here, and arrives there as a row of values.
                     Side::West => {
                         s.send_layout(&values[stride + 1..], 1, column, neighbour, tag)?
                     }
@@ -100,8 +100,9 @@ impl Patch {
         })?;
         self.fill_ghosts();
         let (values, next) = (&self.values, &mut self.next);
-        // The block's own rim: first and last row, then what is left of first and last column. In
-        // a block of one row (or column) the first is the last, and computed twice.
+        // The block's own rim: the first and the last row, then the rest of the first and the last
+        // column. In a block of one row (or column) the first is also the last, and is computed
+        // twice.
         update(values, next, stride, 1..2, 1..columns + 1, ratio);
         update(values, next, stride, rows..rows + 1, 1..columns + 1, ratio);
         update(values, next, stride, 2..rows, 1..2, ratio);
@@ -110,7 +111,7 @@ impl Patch {
         Ok(())
     }
 
-    /// Puts what the neighbours have sent around the block.
+    /// Copies the values that the neighbours have sent into the ghost points.
     fn fill_ghosts(&mut self) {
         let (rows, columns, stride) = (self.rows, self.columns, self.columns + 2);
         for (side, (neighbour, halo)) in Side::ALL.into_iter().zip(&self.halos) {
@@ -162,7 +163,7 @@ fn update(
     }
 }
 
-/// Room for a rectangle of points.
+/// Zeros for a rectangle of points.
 pub(super) fn zeros(rows: usize, columns: usize) -> Result<Vec<f64>> {
     let mut values = Vec::new();
     let points = rows

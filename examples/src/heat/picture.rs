@@ -48,7 +48,7 @@ impl Field {
     }
 
     fn encode(&self, to: impl Write) -> Result<(), png::EncodingError> {
-        // Panels of 384 points or more, but for grids that are larger.
+        // Panels have at least 384 pixels a side; larger grids are not enlarged.
         let zoom = 384usize.div_ceil(self.size).max(1);
         let panel = self.size * zoom;
         let margin = panel / 32;
@@ -96,7 +96,7 @@ impl Panel<'_> {
         self.size * self.zoom
     }
 
-    /// The colour of a pixel; darker where the temperature passes an isotherm to the next one.
+    /// The colour of a pixel; darker where an isotherm lies between this pixel and the next.
     fn colour(&self, x: usize, y: usize) -> [u8; 3] {
         let here = self.place(x, y);
         let band = |place: f64| (place * ISOTHERMS).floor();
@@ -107,7 +107,7 @@ impl Panel<'_> {
         colour
     }
 
-    /// Where the temperature of a pixel is on the scale: interpolated between the points.
+    /// The position of a pixel's temperature on the scale, interpolated between the points.
     fn place(&self, x: usize, y: usize) -> f64 {
         let ((left, right, across), (above, below, down)) = (self.between(x), self.between(y));
         let row = |y: usize| {
@@ -146,7 +146,7 @@ impl Scale {
         }
     }
 
-    /// Where a value is: 0 for the coldest, 1 for the warmest.
+    /// The position of a value: 0 for the coldest, 1 for the warmest.
     fn place(&self, value: f64) -> f64 {
         ((value - self.low) / self.width).clamp(0.0, 1.0)
     }

@@ -1,17 +1,18 @@
 //! CGLS: conjugate gradients for the normal equations, without forming them.
 //!
-//! Rows are distributed: a vector as long as a column is in blocks, one as long as a row is on
-//! every rank. Each iteration needs two reductions: one number, and one vector of the second kind.
+//! Rows are distributed. A vector as long as a column is in blocks; one as long as a row is on
+//! every rank. Each iteration needs two reductions: one of a number, and one of a vector as long as
+//! a row.
 
 use portolan::Level;
 use portolan::{Comm, Device, Op, Result};
 
 use super::Block;
 
-/// How often the iteration begins again from a residual that was computed afresh.
+/// How often the iteration restarts from a freshly computed residual.
 const RESTARTS: u32 = 5;
 
-/// What CGLS has found, the same on every rank.
+/// The result of CGLS, the same on every rank.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Solution {
@@ -33,7 +34,7 @@ impl Solution {
     }
 }
 
-/// Solves the problem of which `block` is this rank's, until [`Solution::optimality`] is
+/// Solves the problem of which `block` is this rank's part, until [`Solution::optimality`] is
 /// `tolerance` or less, or `most` iterations are done. Collective.
 ///
 /// # Errors
@@ -50,7 +51,8 @@ pub fn solve<L: Level, D: Device>(
     let mut iterations = 0;
     let mut restarts = 0;
     loop {
-        // What the iteration carries along drifts away from what it stands for: this is the truth.
+        // The residual that the iteration updates drifts away from the true one, which is computed
+        // here.
         let product = block.times(&x);
         let residual: Vec<f64> = block.rhs.iter().zip(product).map(|(b, p)| b - p).collect();
         let slope = gradient(comm, block, &residual)?;
@@ -85,7 +87,7 @@ pub fn solve<L: Level, D: Device>(
 }
 
 /// Iterates from `x` with its `residual` and gradient until the gradient's square is `target`.
-/// Gives the number of iterations.
+/// Returns the number of iterations.
 fn descend<L: Level, D: Device>(
     comm: &Comm<L, D>,
     block: &Block,

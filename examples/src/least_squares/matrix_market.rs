@@ -1,8 +1,8 @@
-//! A strict reader of Matrix Market files: whatever is not as it should be is an error that names
-//! the file, the line, the value and what to do.
+//! A strict reader of Matrix Market files: anything wrong is an error that names the file, the
+//! line, the value and what to do.
 //!
 //! It reads `coordinate` and `array` files of `real` or `integer` values without symmetry
-//! (`general`), which is what least squares problems come in.
+//! (`general`), the usual form of least squares problems.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -47,7 +47,7 @@ impl std::error::Error for FileError {}
 /// Reads a `coordinate` file.
 ///
 /// # Errors
-/// If the file cannot be read, or is not what it should be.
+/// If the file cannot be read, or is not valid.
 pub fn read_matrix(path: &Path) -> Result<Matrix, FileError> {
     let text = read(path)?;
     let mut file = Lines::open(path, &text, "coordinate")?;
@@ -85,7 +85,7 @@ pub fn read_matrix(path: &Path) -> Result<Matrix, FileError> {
 /// Reads an `array` file of one column.
 ///
 /// # Errors
-/// If the file cannot be read, or is not what it should be.
+/// If the file cannot be read, or is not valid.
 pub fn read_vector(path: &Path) -> Result<Vec<f64>, FileError> {
     let text = read(path)?;
     let mut file = Lines::open(path, &text, "array")?;
@@ -123,7 +123,7 @@ impl FileError {
 }
 
 impl Matrix {
-    /// An entry whose place has another one.
+    /// An entry whose place has another entry, too.
     fn twice(&self) -> Option<Entry> {
         let mut places: Vec<_> = self.entries.iter().collect();
         places.sort_unstable_by_key(|entry| (entry.row, entry.column));
@@ -138,7 +138,7 @@ struct Lines<'a> {
     path: &'a Path,
     rest: std::iter::Enumerate<std::str::Lines<'a>>,
     bytes: usize,
-    /// Of the line read last, from 1.
+    /// Number of the line read last, from 1.
     line: usize,
 }
 
@@ -260,7 +260,8 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// An empty vector with room for `promised` entries of `words` words, if so many can be there.
+    /// An empty vector with room for `promised` entries of `words` words, if the file is long
+    /// enough to hold so many.
     fn room<T>(&self, promised: u64, words: u64) -> Result<Vec<T>, FileError> {
         // A word and its separator are two bytes at least; the last needs no separator.
         let possible = (self.bytes as u64 + 1) / (2 * words);
@@ -326,7 +327,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// A piece of a file in quotes, cut where it becomes long.
+/// A piece of a file in quotes, cut if it is long.
 struct Short<'a>(&'a str);
 
 impl fmt::Display for Short<'_> {

@@ -30,10 +30,10 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A matrix and a right-hand side.
+    /// Makes a problem of a matrix and a right-hand side.
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if they do not fit, or if there is no
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if their sizes do not fit, or if there is no
     /// unique solution because there are more columns than rows, or columns without entries.
     pub fn new(matrix: Matrix, rhs: Vec<f64>) -> Result<Self> {
         let (rows, columns) = (matrix.rows, matrix.columns);
@@ -66,10 +66,11 @@ impl Problem {
         Ok(Self { matrix, rhs })
     }
 
-    /// A problem with `columns` unknowns and its solution, for want of a file.
+    /// Generates a problem with `columns` unknowns, and its solution, to use instead of a file.
     ///
-    /// The matrix is two equal bands one below the other. The right-hand side fits the solution but
-    /// for a deviation that is opposite in the two halves, and so at right angles to all columns.
+    /// The matrix consists of two equal bands, one below the other. The right-hand side fits the
+    /// solution except for a deviation. That is opposite in the two halves, and so orthogonal to
+    /// all columns.
     #[must_use]
     pub fn generate(columns: u32) -> (Self, Vec<f64>) {
         let wave = |index: u32, speed: f64| (f64::from(index) * speed).sin();
@@ -104,7 +105,7 @@ impl Problem {
         (Self { matrix, rhs }, solution)
     }
 
-    /// Hands every rank its block of rows. Collective; rank 0 has the problem, the others `None`.
+    /// Sends every rank its block of rows. Collective; rank 0 gives the problem, the others `None`.
     ///
     /// # Errors
     /// [`PeerFailed`](ErrorKind::PeerFailed), [`Exhausted`](ErrorKind::Exhausted).
@@ -130,7 +131,7 @@ impl Problem {
         Ok(Block::new(first, columns, &entries, rhs))
     }
 
-    /// Sends the blocks of the other ranks, and gives rank 0's.
+    /// Sends the other ranks their blocks, and returns rank 0's.
     fn deal<L: Level, D: Device>(self, comm: &Comm<L, D>) -> Result<(Vec<Entry>, Vec<f64>)> {
         let Self { mut matrix, rhs } = self;
         matrix
@@ -152,13 +153,14 @@ impl Problem {
     }
 }
 
-/// The rows of a rank, as even as can be.
+/// The rows of a rank, distributed as evenly as possible.
 fn block_of(rank: u32, size: u32, rows: u32) -> Range<u32> {
     let cut = |rank: u32| (u64::from(rows) * u64::from(rank) / u64::from(size)) as u32;
     cut(rank)..cut(rank + 1)
 }
 
-/// Some rows of the matrix, each with its entries together, and of the right-hand side.
+/// Some rows of the matrix, each with its entries together, and the same rows of the right-hand
+/// side.
 #[derive(Clone, Debug)]
 pub struct Block {
     /// Where the entries of each row begin, and where the last one's end.

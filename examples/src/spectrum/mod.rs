@@ -1,7 +1,7 @@
-//! The Fourier transform of a square picture whose rows are shared out over ranks.
+//! The Fourier transform of a square picture whose rows are distributed over ranks.
 //!
-//! A transform in two dimensions is one along all rows, then one along all columns. Rows are on one
-//! rank, columns are not: between the two the square is transposed, which is an alltoall of blocks.
+//! A transform in two dimensions is one along all rows, then one along all columns. A row is on one
+//! rank, a column is not. So the square is transposed between the two, by an alltoall of blocks.
 
 mod picture;
 mod transpose;
@@ -16,23 +16,23 @@ pub use picture::PictureError;
 use crate::share;
 use transpose::Transpose;
 
-/// What came out.
+/// The result.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Report {
     /// Points in each direction.
     pub size: usize,
-    /// By how much the sum of squares differs before and after, relatively (Parseval's identity).
+    /// The relative difference of the sums of squares before and after (Parseval's identity).
     pub parseval: f64,
-    /// Largest difference between the picture and what comes back by the inverse transform,
-    /// relative to the picture's largest value.
+    /// The largest difference between the picture and the result of the inverse transform, relative
+    /// to the picture's largest value.
     pub back: f64,
     /// The picture and the logarithm of its spectrum, on rank 0.
     pub fields: Option<[Vec<f64>; 2]>,
 }
 
 impl Report {
-    /// Whether it is as exact as it should be.
+    /// Whether the result is as exact as it should be.
     #[must_use]
     pub fn is_right(&self) -> bool {
         self.parseval < 1e-12 && self.back < 1e-12
@@ -80,7 +80,7 @@ pub fn run<L: Level, D: Device>(comm: &Comm<L, D>, size: usize) -> Result<Report
     })
 }
 
-/// One transform, of rows that come and go as rows.
+/// One transform, of rows that begin and end as rows.
 fn transform<L: Level, D: Device>(
     comm: &Comm<L, D>,
     transpose: &Transpose,
@@ -95,7 +95,7 @@ fn transform<L: Level, D: Device>(
 }
 
 fn along_rows(rows: &mut [Complex<f64>], size: usize, direction: FftDirection) {
-    // Row after row: a buffer of several rows is transformed in pieces.
+    // Row after row: `process` transforms a longer buffer in pieces of `size`.
     FftPlanner::new().plan_fft(size, direction).process(rows);
 }
 
@@ -109,7 +109,7 @@ fn pattern(x: usize, y: usize, size: usize) -> f64 {
     0.6 * disc + 0.8 * bar + 0.2 * wave
 }
 
-/// Picture and spectrum as a whole, on rank 0: the spectrum by its logarithm, with frequency 0 in
+/// The whole picture and spectrum, on rank 0: the logarithm of the spectrum, with frequency 0 in
 /// the middle.
 fn fields<L: Level, D: Device>(
     comm: &Comm<L, D>,
@@ -137,7 +137,8 @@ impl Report {
     /// Writes the picture and its spectrum side by side, each on its own scale of greys.
     ///
     /// # Errors
-    /// If the file cannot be written, with its name; or on a rank that does not have the whole.
+    /// If the file cannot be written, with its name; or on a rank that does not have the whole
+    /// picture.
     pub fn write_png(&self, path: &std::path::Path) -> std::result::Result<(), PictureError> {
         picture::write(path, self.size, self.fields.as_ref())
     }

@@ -1,4 +1,4 @@
-//! Transposing a square whose rows are shared out over ranks.
+//! The transpose of a square whose rows are distributed over ranks.
 
 use portolan::Level;
 use portolan::datatype::Complex;
@@ -6,14 +6,14 @@ use portolan::{Comm, Device, Result};
 
 use crate::share;
 
-/// How many points go where.
+/// How many points each rank sends and receives.
 #[derive(Clone, Debug)]
 pub(super) struct Transpose {
     size: usize,
     /// Rows of each rank, before and after.
     rows: Vec<std::ops::Range<usize>>,
-    /// Points that each rank gets from this one, and sends to it: the block where its rows and this
-    /// rank's columns meet is as long either way.
+    /// Points that each rank gets from this one, and sends to it. The numbers are equal, because
+    /// both are the size of the block where that rank's rows and this rank's columns meet.
     counts: Vec<usize>,
 }
 
@@ -38,7 +38,7 @@ impl Transpose {
         comm: &Comm<L, D>,
         rows: &[Complex<f64>],
     ) -> Result<Vec<Complex<f64>>> {
-        // For each rank the block under its columns, column by column: as it wants to have it.
+        // For each rank, the block under its columns, column by column, as that rank stores it.
         let blocks = self.rows.iter().flat_map(|theirs| {
             theirs
                 .clone()
@@ -47,7 +47,7 @@ impl Transpose {
         let out: Vec<_> = blocks.copied().collect();
         let mut come = vec![Complex { re: 0.0, im: 0.0 }; out.len()];
         comm.alltoallv(&out, &self.counts, &mut come, &self.counts)?;
-        // A block has this rank's rows, as far as its sender's columns go.
+        // A block has this rank's rows, and the sender's columns as far as they go.
         let mut mine = vec![Complex { re: 0.0, im: 0.0 }; come.len()];
         let height = mine.len() / self.size;
         let mut rest = &come[..];
