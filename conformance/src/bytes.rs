@@ -1,8 +1,8 @@
-//! Contents of messages, and sizes worth trying.
+//! Contents of messages, and sizes worth testing.
 
 use portolan_core::transport::decorate::Random;
 
-/// `len` bytes that follow from `seed` and differ from those of other seeds almost everywhere.
+/// `len` bytes determined by `seed`; those of other seeds differ almost everywhere.
 #[must_use]
 pub fn content(seed: u64, len: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len + 8);
@@ -22,7 +22,7 @@ fn words(seed: u64) -> impl FnMut() -> [u8; 8] {
 /// Asserts that `bytes` is what [`content`] gives, without printing megabytes.
 ///
 /// # Panics
-/// If it is not; says where.
+/// If it is not; the message says where.
 #[track_caller]
 pub fn check(bytes: &[u8], seed: u64, what: &str) {
     let mut words = words(seed);
@@ -45,8 +45,8 @@ pub fn seed(from: u32, to: u32, number: usize) -> u64 {
     u64::from(from) << 48 ^ u64::from(to) << 32 ^ number as u64
 }
 
-/// Sizes around every limit that a transport may have: powers of two and the device's own, each
-/// with its neighbours.
+/// Sizes around every limit that a transport may have: powers of two and the device's own limits,
+/// each with its neighbours.
 #[must_use]
 pub fn sizes(eager_max: usize) -> Vec<usize> {
     let mut sizes = vec![0, 1, 3, 7, 24, 40, 96, 192, 5000, 3 << 14];

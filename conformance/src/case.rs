@@ -7,13 +7,13 @@ use crate::rank::Rank;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skip(pub String);
 
-/// What became of a case; a failure is a panic.
+/// The outcome of a case; a failure is a panic.
 pub type Verdict = Result<(), Skip>;
 
 /// The test of a case.
 pub type CaseFn = fn(&Rank<'_, Erased<'_>>) -> Verdict;
 
-/// A case: runs on every rank of a job at once.
+/// A case. It runs on every rank of a job at once.
 pub struct Case {
     /// Subject and name.
     pub name: &'static str,

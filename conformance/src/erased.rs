@@ -1,4 +1,4 @@
-//! A device whose type is forgotten.
+//! A device whose type has been erased.
 
 use std::fmt;
 
@@ -6,15 +6,15 @@ use portolan_core::device::{Device, SendArgs, delegate_device};
 use portolan_core::matching::Pattern;
 use portolan_core::{Group, Request, Result, Status, TypedBuf};
 
-/// A borrowed device of whatever type, its methods found by a table of pointers.
+/// A borrowed device of any type, whose methods are called through a table of pointers.
 ///
-/// The cases are compiled once, for this type: some hundred of them, and the collectives that they
-/// run, take the compiler twenty seconds for each device otherwise. What the device itself does is
-/// the same code.
+/// The cases are compiled once, for this type. There are some hundred of them, and with the
+/// collectives that they run they would take the compiler twenty seconds for each device. The
+/// device's own code stays the same.
 pub struct Erased<'d>(&'d dyn Whole);
 
 impl<'d> Erased<'d> {
-    /// `device`, which may be any.
+    /// Erases the type of `device`, which may be any.
     pub fn new(device: &'d impl Device) -> Self {
         Self(device)
     }
@@ -26,7 +26,7 @@ impl fmt::Debug for Erased<'_> {
     }
 }
 
-/// A device, and those of its methods that a table of pointers has no room for.
+/// A device, with those of its methods that a table of pointers cannot hold.
 trait Whole {
     fn device(&self) -> &dyn Device;
 
@@ -92,7 +92,7 @@ impl<D: Device> Whole for D {
     }
 }
 
-/// The device, by its table.
+/// Calls the device through its table.
 macro_rules! table {
     ($self:ident, $device:ident => $call:expr) => {{
         let $device = $self.0.device();
@@ -100,7 +100,7 @@ macro_rules! table {
     }};
 }
 
-/// What the device's table has no room for.
+/// The methods that the device's table cannot hold.
 macro_rules! whole {
     ($self:ident, $device:ident => $call:expr) => {{
         let $device = $self.0;
@@ -108,7 +108,7 @@ macro_rules! whole {
     }};
 }
 
-// SAFETY: every call goes to a device that keeps the contract.
+// SAFETY: every call is passed on to a device that keeps the contract.
 unsafe impl Device for Erased<'_> {
     fn wait_for(&self, group: &Group, mut ready: impl FnMut() -> bool) -> Result<()> {
         self.0.wait_for(group, &mut ready)

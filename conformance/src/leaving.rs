@@ -1,4 +1,5 @@
-//! What a transport says of a rank that has left in good order, and what the engine makes of it.
+//! What a transport reports about a rank that has left in good order, and how the engine handles
+//! it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,9 +14,9 @@ use crate::over::{Over, Transports};
 use crate::suite::run_job;
 use crate::sut::Job;
 
-/// Tests that a transport tells of a rank that has left in good order ([`Transport::has_left`]),
-/// not before what that one had sent is here, and that a wait for it ends. For transports that can
-/// tell, which may say `false` otherwise.
+/// Tests that a transport reports a rank that has left in good order ([`Transport::has_left`]),
+/// that it does so only after everything that rank had sent has arrived, and that a wait for such a
+/// rank ends. For transports that can tell; others may return `false`.
 ///
 /// # Panics
 /// If the test fails.
@@ -23,7 +24,7 @@ pub fn leaving<T: Transports>() {
     run_job::<Over<T>>("leaving", 2, leaves::<T>);
 }
 
-/// Counts what arrives.
+/// Counts the messages that arrive.
 #[derive(Default)]
 struct Count(u32);
 
@@ -65,7 +66,7 @@ fn leaves<T: Transports>(ranks: u32) -> Verdict {
             drop(leaver);
             gone.store(true, Ordering::Release);
         });
-        // It may need this rank to get rid of what it has sent.
+        // The leaving rank may need this one in order to deliver what it has sent.
         while !gone.load(Ordering::Acquire) {
             stays.poll(&mut here);
         }

@@ -53,10 +53,10 @@ impl<T: Transports> Sut for Over<T> {
     }
 }
 
-/// Runs `body` on a thread per part, on the device that `make` makes of it.
+/// Runs `body` on one thread per part, on the device that `make` makes of the part.
 ///
 /// # Panics
-/// With the panic that came first, when every rank has ended.
+/// With the first panic, when every rank has ended.
 pub fn on_threads<T: Send, D: Device, R: Send>(
     parts: Vec<T>,
     make: impl Fn(T) -> D + Sync,
@@ -96,7 +96,7 @@ pub fn on_threads<T: Send, D: Device, R: Send>(
     results.into_iter().map(ended).collect()
 }
 
-/// Ends a device, unless ranks have died: then there is no one to end it with.
+/// Ends a device, unless ranks have died: then the others cannot end it together.
 fn end<D: Device>(device: &D) {
     let mut ranks = (0..device.attributes().world_size).map(ProcId::new);
     if ranks.any(|rank| device.failure_of(rank).is_some()) {

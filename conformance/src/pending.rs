@@ -4,8 +4,8 @@ use portolan_core::Request;
 
 /// A nonblocking operation under way, with the memory that the device uses for it.
 ///
-/// The memory is leaked if the operation is not brought to its end, because the device may use it
-/// until then: cases cannot cause undefined behaviour however they fail.
+/// If the operation is not completed, the memory is leaked, because the device may still use it. So
+/// cases cannot cause undefined behaviour however they fail.
 #[derive(Debug)]
 #[must_use = "finish it, or its memory is leaked"]
 pub struct Pending {
@@ -15,7 +15,7 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Gives memory away, for the device to use.
+    /// Gives memory to the device to use.
     pub(crate) fn lend(memory: Vec<u8>) -> *mut [u8] {
         Box::into_raw(memory.into_boxed_slice())
     }
@@ -28,13 +28,13 @@ impl Pending {
     /// Takes memory from [`lend`](Self::lend) back.
     ///
     /// # Safety
-    /// The device must not use it any more, and nobody may take it twice.
+    /// The device must not use the memory any more, and it is taken back only once.
     pub(crate) unsafe fn take_back(memory: *mut [u8]) -> Vec<u8> {
         // SAFETY: `lend` made the pointer from a box; the caller says that it is unused.
         unsafe { Box::from_raw(memory) }.into_vec()
     }
 
-    /// The memory of an operation that is over.
+    /// The memory of a completed operation.
     ///
     /// # Safety
     /// The request must be complete, or stale after it was completed.

@@ -1,17 +1,17 @@
-//! Devices that borrow one: as it is, and without its datatype operations.
+//! Devices that borrow another: one passes everything on, one lacks its datatype operations.
 
 use portolan_core::device::{Device, delegate_device};
 
-/// The device inside, except that datatype operations are the defaults in terms of contiguous ones:
-/// the paper's model implementation, run against every device.
+/// The device inside, except that datatype operations are the default ones in terms of contiguous
+/// operations. So the paper's model implementation runs against every device.
 #[derive(Debug)]
 pub struct Plain<'d, D>(pub &'d D);
 
-/// The device inside, as it is: for what wants to own its device, as communicators do.
+/// The device inside, unchanged: for code that must own its device, such as communicators.
 #[derive(Debug)]
 pub struct Lent<'d, D>(pub &'d D);
 
-/// The device that is borrowed.
+/// The borrowed device.
 macro_rules! borrowed {
     ($self:ident, $device:ident => $call:expr) => {{
         let $device = $self.0;
@@ -19,7 +19,7 @@ macro_rules! borrowed {
     }};
 }
 
-// SAFETY: every call goes to a device that keeps the contract.
+// SAFETY: every call is passed on to a device that keeps the contract.
 unsafe impl<D: Device> Device for Plain<'_, D> {
     delegate_device! { borrowed:
         lifecycle, leaving, contiguous, driven, persistent, queues, requests, active_messages,
@@ -27,7 +27,7 @@ unsafe impl<D: Device> Device for Plain<'_, D> {
     }
 }
 
-// SAFETY: every call goes to a device that keeps the contract.
+// SAFETY: every call is passed on to a device that keeps the contract.
 unsafe impl<D: Device> Device for Lent<'_, D> {
     delegate_device! { borrowed: everything }
 }

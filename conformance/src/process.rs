@@ -10,7 +10,7 @@ use crate::erased::Erased;
 use crate::rank::Rank;
 use crate::watchdog::Watchdog;
 
-/// How a run over processes went, on one rank.
+/// The outcome of a run over processes, on one rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Cases that passed.
@@ -20,7 +20,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// The exit code of the program: a run that ran nothing has failed.
+    /// The exit code of the program: a run in which no case ran has failed.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         u8::from(self.passed == 0)
@@ -30,9 +30,9 @@ impl Summary {
 /// Runs every case whose name contains `filter` on a device that is a rank of some job. Rank 0
 /// writes a line per case, and a summary, to `out`.
 ///
-/// Call it from a program that a launcher starts once per rank. A case that fails aborts the
-/// job, because the other ranks may wait for this one. Tests that make their own jobs are counted
-/// as skipped.
+/// Call it from a program that a launcher starts once per rank. A case that fails aborts the job,
+/// because the other ranks may wait for this one. Tests that make their own jobs are counted as
+/// skipped.
 ///
 /// # Errors
 /// Of writing to `out`.

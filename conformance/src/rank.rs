@@ -1,4 +1,4 @@
-//! A rank in the hands of a case: the device, and its operations on ordinary Rust buffers.
+//! The view of a rank that a case gets: the device, with operations on ordinary Rust buffers.
 
 use std::thread;
 
@@ -11,13 +11,13 @@ use portolan_datatype::{Layout, Signature};
 
 use crate::pending::Pending;
 
-/// Contexts, and handler ids, that each case has for itself.
+/// The number of contexts, and of handler ids, that each case has for itself.
 pub(crate) const CONTEXTS: u32 = 16;
-/// The context of a case in which barriers run.
+/// The context, within those of a case, in which barriers run.
 const BARRIER: u32 = CONTEXTS - 1;
 
-/// Names the variable that has cases repeat things less often, with the value `0`. All ranks must
-/// be given the same.
+/// The variable that makes cases repeat things less often, if its value is `0`. All ranks must be
+/// given the same value.
 const MANY: &str = "PORTOLAN_TEST_MANY";
 
 /// A rank of the job in which a case runs.
@@ -29,7 +29,7 @@ pub struct Rank<'d, D> {
 }
 
 impl<'d, D: Device> Rank<'d, D> {
-    /// The rank of `device`, for the case with this number: it gets contexts of its own.
+    /// The rank of `device`, for the case with this number, which gets contexts of its own.
     pub fn new(device: &'d D, number: u32) -> Self {
         Self { device, number }
     }
@@ -64,15 +64,15 @@ impl<'d, D: Device> Rank<'d, D> {
         self.device.attributes().eager_max
     }
 
-    /// Whether packets are so small that much data takes minutes: transports for tests are like
-    /// that, and show with less what they are to show.
+    /// Whether packets are so small that large amounts of data take minutes. Some transports for
+    /// tests are like that, and show with less data what they are meant to show.
     pub fn is_cramped(&self) -> bool {
         self.eager_max() < 1024
     }
 
-    /// How often a case repeats what shows something by being repeated: `usually`, or `few` times
-    /// where `PORTOLAN_TEST_MANY=0` says so, as where each step of an emulated machine is a request
-    /// to another process.
+    /// How often a case repeats something whose effect shows only by repetition: `usually` times,
+    /// or `few` times if `PORTOLAN_TEST_MANY=0` is set. That is needed where, for example, each
+    /// step of an emulated machine is a request to another process.
     pub fn many(&self, usually: u32, few: u32) -> u32 {
         match std::env::var_os(MANY) {
             Some(value) if value == "0" => few,
@@ -94,17 +94,17 @@ impl<'d, D: Device> Rank<'d, D> {
         self.number * CONTEXTS + n
     }
 
-    /// A number below 16 made unique among the cases: for handler ids.
+    /// A number below 16, made unique among the cases: for handler ids.
     pub fn unique(&self, n: u32) -> u32 {
         self.number * CONTEXTS + n
     }
 
-    /// Where a standard message with `tag` goes, in the case's first context.
+    /// The arguments of a standard send with `tag`, in the case's first context.
     pub fn to(&self, dest: u32, tag: u32) -> SendArgs {
         SendArgs::new(ProcId::new(dest), self.context(0), self.me(), tag)
     }
 
-    /// What a receive asks for, in the case's first context.
+    /// The pattern of a receive, in the case's first context.
     pub fn from(&self, source: impl Into<Option<u32>>, tag: impl Into<Option<u32>>) -> Pattern {
         Pattern {
             context: self.context(0),
@@ -172,14 +172,14 @@ impl<'d, D: Device> Rank<'d, D> {
         Pending::new(request.expect("a request for a receive"), memory)
     }
 
-    /// Waits for an operation: its outcome and its memory.
+    /// Waits for an operation; returns its outcome and its memory.
     pub fn finish(&self, pending: Pending) -> (Result<Status>, Vec<u8>) {
         let outcome = self.device.wait(pending.request);
         // SAFETY: whatever the outcome, a request is gone when `wait` has returned.
         (outcome, unsafe { pending.over() })
     }
 
-    /// Waits for an operation that must succeed: its status and its memory.
+    /// Waits for an operation that must succeed; returns its status and its memory.
     ///
     /// # Panics
     /// If it fails.
@@ -201,11 +201,11 @@ impl<'d, D: Device> Rank<'d, D> {
             self.device.is_complete(pending.request),
             "the request is still active"
         );
-        // SAFETY: it is complete, or stale, which it only becomes when it was completed.
+        // SAFETY: the request is complete, or stale, and it only becomes stale by being completed.
         unsafe { pending.over() }
     }
 
-    /// Receives a message of up to `len` bytes, cut to what came.
+    /// Receives a message of up to `len` bytes, and cuts the result to what arrived.
     ///
     /// # Panics
     /// If the receive fails.
@@ -341,7 +341,7 @@ impl<'d, D: Device> Rank<'d, D> {
         Pending::new(request.expect("a persistent request"), memory)
     }
 
-    /// Starts to receive a taken message of up to `len` bytes.
+    /// Starts to receive a matched message of up to `len` bytes.
     pub fn imrecv(&self, message: Message, len: usize) -> Result<Pending> {
         let memory = Pending::lend(vec![0xee; len]);
         let (ptr, count) = (memory.cast::<u8>(), len);
@@ -355,14 +355,14 @@ impl<'d, D: Device> Rank<'d, D> {
         match unsafe { self.device.imrecv_unchecked(message, buf) } {
             Ok(request) => Ok(Pending::new(request, memory)),
             Err(error) => {
-                // SAFETY: no operation was started, so nobody uses the memory.
+                // SAFETY: no operation was started, so the memory is not in use.
                 drop(unsafe { Pending::take_back(memory) });
                 Err(error)
             }
         }
     }
 
-    /// Gives an active operation up; its memory is leaked, because the device still uses it.
+    /// Gives up an active operation. Its memory is leaked, because the device still uses it.
     ///
     /// # Panics
     /// If the request cannot be freed.
@@ -382,7 +382,7 @@ impl<'d, D: Device> Rank<'d, D> {
             .expect("progress");
     }
 
-    /// Makes progress until `met`: for what no request says.
+    /// Makes progress until `met` returns true: for conditions without a request.
     #[track_caller]
     pub fn until(&self, mut met: impl FnMut() -> bool) {
         while !met() {
@@ -391,7 +391,8 @@ impl<'d, D: Device> Rank<'d, D> {
         }
     }
 
-    /// Waits until every rank is here (dissemination barrier, Hensgen, Finkel and Manber 1988).
+    /// Waits until every rank has called it (dissemination barrier, Hensgen, Finkel and Manber
+    /// 1988).
     ///
     /// # Panics
     /// If a rank has died.
@@ -416,7 +417,7 @@ impl<'d, D: Device> Rank<'d, D> {
         }
     }
 
-    /// Everybody's bytes, by rank.
+    /// Returns the bytes of all ranks, by rank.
     ///
     /// # Panics
     /// If a rank has died.
@@ -444,7 +445,7 @@ impl<'d, D: Device> Rank<'d, D> {
     }
 }
 
-/// Where `count` items of a layout begin in memory of `len` bytes.
+/// The address in memory of `len` bytes where `count` items of a layout begin.
 ///
 /// # Panics
 /// If they do not fit.
@@ -461,7 +462,7 @@ fn place(layout: &Layout, count: usize, ptr: *mut u8, len: usize, origin: usize)
     ptr.wrapping_add(origin)
 }
 
-/// Asserts that an operation failed in a certain way.
+/// Asserts that an operation failed with this kind of error.
 ///
 /// # Panics
 /// If it did not.

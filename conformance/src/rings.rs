@@ -1,8 +1,9 @@
-//! Rings of messages that a progress hook plays: what a nonblocking collective is to a device.
+//! Rings of messages that a progress hook drives: what a nonblocking collective looks like to a
+//! device.
 //!
-//! A ring has rounds. In each, a rank sends to the next and receives from the previous; the round
-//! after it begins, inside progress, when both are over. The caller holds one request for all of
-//! it.
+//! A ring has rounds. In each round, a rank sends to the next rank and receives from the previous
+//! one. When both are complete, the next round begins, inside progress. The caller holds one
+//! request for the whole ring.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,12 +19,12 @@ use crate::bytes::{check, content};
 use crate::pending::Pending;
 use crate::rank::Rank;
 
-/// What a ring is to be.
+/// The parameters of a ring.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) context: u32,
     pub(crate) tag: u32,
-    /// Neighbours, as ranks of the communicator that the context belongs to, which are world ranks.
+    /// Neighbours, as ranks of the communicator that the context belongs to; these are world ranks.
     pub(crate) next: u32,
     pub(crate) previous: u32,
     /// Length of the message of each round.
@@ -46,7 +47,7 @@ impl Plan {
     }
 }
 
-/// Plays the rings of a rank.
+/// Drives the rings of a rank.
 pub(crate) struct Player {
     rings: Arc<Mutex<Vec<Ring>>>,
     hook: HookId,
@@ -54,7 +55,7 @@ pub(crate) struct Player {
 }
 
 impl Player {
-    /// A player, whose hook is registered and will soon sleep.
+    /// Makes a player, whose hook is registered and soon falls asleep.
     pub(crate) fn new<D: Device>(device: &D) -> Self {
         let rings = Arc::new(Mutex::new(Vec::new()));
         let turns = Arc::new(AtomicU32::new(0));
@@ -76,7 +77,7 @@ impl Player {
         Self { rings, hook, turns }
     }
 
-    /// Starts a ring: its first round is on its way when this returns.
+    /// Starts a ring: its first round is under way when this returns.
     ///
     /// # Panics
     /// If the device has no request for it.
@@ -100,7 +101,7 @@ impl Player {
         request
     }
 
-    /// Turns that the hook has had.
+    /// How often the hook has been called.
     pub(crate) fn turns(&self) -> u32 {
         self.turns.load(Ordering::Relaxed)
     }
@@ -115,7 +116,7 @@ struct Whole;
 
 impl Upper for Whole {}
 
-/// A ring that is being played.
+/// A ring under way.
 struct Ring {
     me: u32,
     plan: Plan,
@@ -127,12 +128,12 @@ struct Ring {
     over: bool,
 }
 
-// SAFETY: what keeps a ring on its thread are the pointers of its pending operations, which own the
-// memory behind them.
+// SAFETY: only the pointers of its pending operations keep a ring on its thread, and those
+// operations own the memory behind them.
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Goes as far as it can; whether that was anywhere.
+    /// Advances as far as possible; returns whether that was anywhere.
     fn play(&mut self, port: &mut dyn Port) -> bool {
         let mut moved = false;
         loop {
@@ -151,8 +152,9 @@ impl Ring {
                 .filter_map(Result::err)
             {
                 self.trouble.get_or_insert(error);
-                // What is under way has to end before the memory is anybody's again. The send does:
-                // the next rank is waiting for it.
+                // The operations under way must end before their memory may be used again. The
+                // receive is cancelled. The send ends by itself, because the next rank is waiting
+                // for it.
                 if let Some(receive) = &self.received {
                     port.cancel(receive.request).expect("an active request");
                 }
@@ -182,7 +184,7 @@ impl Ring {
         }
     }
 
-    /// Starts a round: in turns the send and the receive come first.
+    /// Starts a round; rounds alternate between send first and receive first.
     fn begin(&mut self, port: &mut dyn Port) {
         for what in 0..2 {
             if (what + self.round).is_multiple_of(2) {

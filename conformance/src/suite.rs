@@ -8,10 +8,10 @@ use crate::rank::Rank;
 use crate::sut::{Job, Sut};
 use crate::watchdog::Watchdog;
 
-/// Makes the tests of a backend: `suite!(Sut)` at 1, 2, 3, 4, 5 and 8 ranks, `suite!(Sut, few)` at
-/// 2 and 3, for variants of something that is tested in full already.
+/// Makes the tests of a backend: `suite!(Sut)` at 1, 2, 3, 4, 5 and 8 ranks; `suite!(Sut, few)` at
+/// 2 and 3 ranks, for variants of a backend that is already tested in full.
 ///
-/// The tests lie in one module per subject, next to the invocation.
+/// The tests are in one module per subject, next to the invocation.
 #[macro_export]
 macro_rules! suite {
     ($sut:ty) => {
@@ -301,8 +301,9 @@ fn tell<S: Sut>(name: &str, ranks: u32, verdict: &Verdict) {
     }
 }
 
-/// Writes a line past the test harness, which would keep the output of tests that pass to itself.
+/// Writes a line directly to standard error: the test harness would hide the output of tests that
+/// pass.
 fn say(line: &str) {
-    // Nothing can be done about a standard error that is closed.
+    // If standard error is closed, the line is lost.
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }

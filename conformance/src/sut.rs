@@ -1,4 +1,4 @@
-//! What a backend says of itself: how its devices are made.
+//! How a backend makes its devices for the tests.
 
 use portolan_core::Device;
 use portolan_core::config::Settings;
@@ -7,18 +7,17 @@ use portolan_core::config::Settings;
 pub trait Sut {
     /// The device, at any thread level.
     type Device: Device;
-    /// The device at the level that lets every thread call.
+    /// The device at the thread level at which every thread may call.
     type Shared: Device + Sync;
 
     /// Name in test output.
     const NAME: &'static str;
 
-    /// Why there is no level that lets every thread call, where there is none. `Shared` is not used
-    /// then.
+    /// Why the backend has no such level, if it has none. `Shared` is not used then.
     const NO_SHARED: Option<&'static str> = None;
 
-    /// Why there is nothing to test on this machine: what it stands on is not installed. Every test
-    /// is skipped then, and says so.
+    /// Why the backend cannot be tested on this machine: something that it needs is not installed.
+    /// Every test is skipped then, and reports this.
     fn missing() -> Option<String> {
         None
     }
@@ -27,15 +26,15 @@ pub trait Sut {
     /// each rank, ends the devices, and returns the results by rank.
     ///
     /// When `body` panics on a rank, that rank must be declared failed
-    /// ([`Device::declare_self_failed`]), so that the others do not wait for it, and the panic
-    /// carried on when all have ended.
+    /// ([`Device::declare_self_failed`]), so that the others do not wait for it. The panic must be
+    /// resumed when all have ended.
     fn run<R: Send>(job: &Job, body: impl Fn(&Self::Device) -> R + Sync) -> Vec<R>;
 
-    /// The same with devices that several threads may use.
+    /// As [`run`](Self::run), with devices that several threads may use.
     fn run_shared<R: Send>(job: &Job, body: impl Fn(&Self::Shared) -> R + Sync) -> Vec<R>;
 }
 
-/// The job that a test wants.
+/// The job that a test needs.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// Number of ranks.
@@ -45,8 +44,9 @@ pub struct Job {
 }
 
 impl Job {
-    /// A job with default settings, except that a failed rank does not end the others: in a test
-    /// they are threads of the test program; and that a rank that waits for long says for what.
+    /// A job with default settings, with two exceptions. A failed rank does not end the others,
+    /// which are threads of the test program. And a rank that waits for long reports what it is
+    /// waiting for.
     #[must_use]
     pub fn new(ranks: u32) -> Self {
         Self {
@@ -57,7 +57,7 @@ impl Job {
         .set("STUCK_AFTER", "20")
     }
 
-    /// The same with a setting changed, by its name without the prefix.
+    /// Returns the job with a setting changed, by its name without the prefix.
     ///
     /// # Panics
     /// If there is no such setting or it cannot have that value.

@@ -5,11 +5,11 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// How long a case may take, in seconds, unless [`VARIABLE`] says otherwise. Far more than any
-/// needs: it is there for deadlocks.
+/// How long a case may take, in seconds, unless [`VARIABLE`] says otherwise. It is far more than
+/// any case needs, because it only serves to catch deadlocks.
 const LIMIT: u64 = 300;
 
-/// The variable with another limit in seconds: for slow machines, and for people who hunt a hang.
+/// The variable for another limit in seconds: for slow machines, and for debugging a hang.
 const VARIABLE: &str = "PORTOLAN_TEST_LIMIT";
 
 fn limit() -> Duration {
@@ -19,10 +19,10 @@ fn limit() -> Duration {
     Duration::from_secs(given.unwrap_or(LIMIT))
 }
 
-/// While it lives, the program is ended if it lives too long.
+/// Ends the program if this value lives too long.
 ///
-/// A test thread that hangs cannot be stopped in Rust, and the ranks it waits for cannot either: an
-/// end with a message is all there is.
+/// A Rust test thread that hangs cannot be stopped, and neither can the ranks that it waits for.
+/// All that can be done is to end the program with a message.
 #[derive(Debug)]
 pub struct Watchdog {
     done: Option<mpsc::Sender<()>>,
@@ -40,7 +40,7 @@ impl Watchdog {
             if over.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
                 let mut out = std::io::stderr().lock();
                 let seconds = limit.as_secs();
-                // Nothing can be done about a standard error that is closed.
+                // If standard error is closed, the message is lost.
                 let _ = writeln!(out, "hung: {what} has not ended after {seconds} s");
                 std::process::abort();
             }
@@ -56,7 +56,7 @@ impl Drop for Watchdog {
     fn drop(&mut self) {
         drop(self.done.take());
         if let Some(thread) = self.thread.take() {
-            // The thread has nothing to panic about.
+            // The thread has no reason to panic.
             let _ = thread.join();
         }
     }

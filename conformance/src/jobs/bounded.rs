@@ -1,4 +1,4 @@
-//! Memory for unexpected messages is bounded: a slow receiver costs time, never the job.
+//! Memory for unexpected messages is bounded: a slow receiver costs time, and never ends the job.
 
 use portolan_core::Device;
 use portolan_core::device::Caps;
@@ -8,8 +8,8 @@ use crate::case::Verdict;
 use crate::rank::Rank;
 use crate::sut::{Job, Sut};
 
-/// Everybody floods rank 0 with eager messages, which have room for a small part of them: the rest
-/// waits with the senders, and all arrive in order.
+/// All ranks flood rank 0 with eager messages, only a small part of which fit into its memory for
+/// them. The rest wait with the senders, and all arrive in order.
 pub fn flood<S: Sut>(ranks: u32) -> Verdict {
     const MANY: usize = 4000;
     const LEN: usize = 1000;
@@ -32,7 +32,7 @@ pub fn flood<S: Sut>(ranks: u32) -> Verdict {
             for pending in sends {
                 rank.done(pending);
             }
-            // How much a library below keeps, it decides itself.
+            // A library below the device decides by itself how much it keeps.
             let native = device.attributes().caps.contains(Caps::NATIVE_MATCHING);
             assert!(
                 native || waiting > MANY / 2,
@@ -56,7 +56,7 @@ pub fn flood<S: Sut>(ranks: u32) -> Verdict {
     Ok(())
 }
 
-/// With a packet size of nothing at all, every message is announced first; all still arrive.
+/// With a packet size of zero, every message is announced first; all still arrive.
 pub fn tiny_packets<S: Sut>(ranks: u32) -> Verdict {
     for eager in ["0", "1", "64"] {
         let job = Job::new(ranks).set("EAGER_MAX", eager);

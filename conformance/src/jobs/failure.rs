@@ -1,4 +1,4 @@
-//! Ranks that fail, and what the others see of it.
+//! Ranks that fail, and what the other ranks observe.
 
 use portolan_core::device::{Check, CommView, HandlerId};
 use portolan_core::matching::Pattern;
@@ -10,8 +10,8 @@ use crate::rank::Rank;
 use crate::rings::{Plan, Player};
 use crate::sut::{Job, Sut};
 
-/// Runs `doomed` on the last rank, which fails afterwards, and `others` on the others, who are told
-/// which rank it is.
+/// Runs `doomed` on the last rank, which fails afterwards, and `others` on the other ranks, with
+/// the number of that rank.
 fn mourn<S: Sut>(
     ranks: u32,
     doomed: impl Fn(&Rank<'_, S::Device>) + Sync,
@@ -37,7 +37,7 @@ fn mourn_in<S: Sut>(
     Ok(())
 }
 
-/// The error is about the rank that failed, and names it.
+/// Asserts that the error is about the failed rank, and names it.
 #[track_caller]
 fn names(error: &Error, rank: u32) {
     assert_eq!(error.kind(), ErrorKind::PeerFailed, "{error}");
@@ -45,7 +45,7 @@ fn names(error: &Error, rank: u32) {
     assert!(error.to_string().contains(&rank.to_string()), "{error}");
 }
 
-/// Tells the doomed rank that one is ready, and lets it wait for all.
+/// Tells the doomed rank that this rank is ready; the doomed rank waits for all.
 fn ready<D: Device>(rank: &Rank<'_, D>) {
     rank.send(&rank.to(rank.last(), 77), &[])
         .expect("telling that one is ready");
@@ -71,7 +71,7 @@ fn notice<D: Device>(rank: &Rank<'_, D>, dead: u32) {
     assert!(why.contains("what this test is about"), "{why}");
 }
 
-/// Receives that wait for the rank that fails end with an error, blocking or not.
+/// Receives that wait for the failed rank end with an error, blocking or not.
 pub fn waiting_receives<S: Sut>(ranks: u32) -> Verdict {
     mourn::<S>(ranks, all_ready, |rank, dead| {
         let any_tag = rank.irecv(&rank.from(dead, None), 8);
@@ -84,7 +84,7 @@ pub fn waiting_receives<S: Sut>(ranks: u32) -> Verdict {
         for pending in [one_tag, any_tag] {
             names(&rank.finish(pending).0.expect_err("from a dead rank"), dead);
         }
-        // And those that come later.
+        // So do receives that are started later.
         names(
             &rank
                 .recv(&rank.from(dead, 2), &mut [0; 8])
@@ -96,7 +96,7 @@ pub fn waiting_receives<S: Sut>(ranks: u32) -> Verdict {
     })
 }
 
-/// Receives from any source end too: the message may have been the dead rank's.
+/// Receives from any source end, too: the message might have come from the dead rank.
 pub fn wildcards<S: Sut>(ranks: u32) -> Verdict {
     mourn::<S>(ranks, all_ready, |rank, dead| {
         let pending = rank.irecv(&rank.from(None, 1), 8);
@@ -119,7 +119,7 @@ pub fn sends<S: Sut>(ranks: u32) -> Verdict {
         let short = rank.isend(&synchronous, content(1, 8));
         ready(rank);
         names(&rank.finish(short).0.expect_err("to a dead rank"), dead);
-        // A device that buffers at the source may have completed this one before the death.
+        // A device that buffers at the source may have completed this send before the death.
         if let Err(error) = rank.finish(long).0 {
             names(&error, dead);
         }
@@ -135,7 +135,7 @@ pub fn sends<S: Sut>(ranks: u32) -> Verdict {
     })
 }
 
-/// Probes, active messages and flushes know it too.
+/// Probes, active messages and flushes report the failure, too.
 pub fn probes_and_active<S: Sut>(ranks: u32) -> Verdict {
     mourn::<S>(ranks, all_ready, |rank, dead| {
         ready(rank);
@@ -159,7 +159,7 @@ pub fn probes_and_active<S: Sut>(ranks: u32) -> Verdict {
     })
 }
 
-/// What a rank had sent before it failed is received.
+/// Messages that a rank sent before it failed are received.
 pub fn what_was_sent_arrives<S: Sut>(ranks: u32) -> Verdict {
     let doomed = |rank: &Rank<'_, S::Device>| {
         for peer in 0..rank.last() {
@@ -171,7 +171,7 @@ pub fn what_was_sent_arrives<S: Sut>(ranks: u32) -> Verdict {
         all_ready(rank);
     };
     mourn::<S>(ranks, doomed, |rank, dead| {
-        // The last message is here, so all are.
+        // The last message has arrived, so all have.
         rank.device
             .probe_unchecked(&rank.from(dead, 19))
             .expect("sent before the end");
@@ -190,7 +190,7 @@ pub fn what_was_sent_arrives<S: Sut>(ranks: u32) -> Verdict {
     })
 }
 
-/// The others go on talking, in every protocol.
+/// The other ranks keep communicating, in every protocol.
 pub fn the_rest_talk<S: Sut>(ranks: u32) -> Verdict {
     mourn::<S>(ranks, all_ready, |rank, dead| {
         ready(rank);
@@ -205,8 +205,8 @@ pub fn the_rest_talk<S: Sut>(ranks: u32) -> Verdict {
     })
 }
 
-/// In collective contexts a death ends what waits for the living, too; not in those of
-/// point-to-point messages.
+/// In collective contexts, a death also ends operations that wait for living ranks. In
+/// point-to-point contexts it does not.
 pub fn collective_contexts<S: Sut>(ranks: u32) -> Verdict {
     let doomed = |rank: &Rank<'_, S::Device>| {
         world(rank);
@@ -215,7 +215,7 @@ pub fn collective_contexts<S: Sut>(ranks: u32) -> Verdict {
     mourn::<S>(ranks, doomed, |rank, dead| {
         let comm = world(rank);
         assert_eq!(rank.device.dead_member(&comm.group), None);
-        // A ring of the living, in which nobody sends what is waited for.
+        // A ring of the living ranks, in which none sends what the others wait for.
         let (next, previous) = ((rank.me() + 1) % dead, (rank.me() + dead - 1) % dead);
         let from = |context, tag| Pattern {
             context,
@@ -228,7 +228,7 @@ pub fn collective_contexts<S: Sut>(ranks: u32) -> Verdict {
         let offered = rank.isend(&to(2), content(2, rank.long()));
         ready(rank);
         names(&rank.finish(received).0.expect_err("a member died"), dead);
-        // It ends in any case: taken back, or dropped by its receiver.
+        // The send ends in any case: cancelled, or dropped by its receiver.
         if let Err(error) = rank.finish(offered).0 {
             names(&error, dead);
         }
@@ -248,8 +248,8 @@ pub fn collective_contexts<S: Sut>(ranks: u32) -> Verdict {
     })
 }
 
-/// What hooks play ends with the error when a rank of its communicator dies: for those who wait for
-/// the dead, and for those who wait for the living.
+/// Operations that hooks drive end with the error when a rank of their communicator dies, whether
+/// they wait for the dead rank or for living ones.
 pub fn hooks<S: Sut>(ranks: u32) -> Verdict {
     let doomed = |rank: &Rank<'_, S::Device>| {
         world(rank);
@@ -268,12 +268,12 @@ pub fn hooks<S: Sut>(ranks: u32) -> Verdict {
         ready(rank);
         let ends = |request| match rank.device.wait(request) {
             Err(error) => names(&error, dead),
-            // Its neighbours may have got through all rounds before they were told.
+            // Its neighbours may have finished all rounds before they learnt of the failure.
             Ok(_) => assert!(rank.next() != dead && rank.previous() != dead),
         };
         waiting.into_iter().for_each(ends);
         ends(player.start(rank, plan(4, &[8, rank.long()])));
-        // The living can go on.
+        // The living ranks can go on.
         let (next, previous) = ((rank.me() + 1) % dead, (rank.me() + dead - 1) % dead);
         let living = Plan {
             next,
@@ -299,7 +299,7 @@ fn world<D: Device>(rank: &Rank<'_, D>) -> CommView {
     world
 }
 
-/// Who waits by spinning alone notices it, too.
+/// A rank that waits by spinning alone notices the failure, too.
 pub fn while_spinning<S: Sut>(ranks: u32) -> Verdict {
     let job = Job::new(ranks).set("WAIT", "spin");
     mourn_in::<S>(&job, all_ready, |rank, dead| {
@@ -309,7 +309,7 @@ pub fn while_spinning<S: Sut>(ranks: u32) -> Verdict {
     })
 }
 
-/// The end of the device reports the failure instead of waiting for the dead.
+/// Ending the device reports the failure instead of waiting for the dead rank.
 pub fn the_end<S: Sut>(ranks: u32) -> Verdict {
     mourn::<S>(ranks, all_ready, |rank, dead| {
         ready(rank);

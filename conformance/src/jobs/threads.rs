@@ -21,9 +21,9 @@ use crate::sut::{Job, Sut};
 const TRAFFIC: u32 = 4;
 /// Messages that each of them exchanges.
 const MESSAGES: u32 = 400;
-/// Processor time, in seconds, that is used for looking whether another thread uses any.
+/// Processor time of the calling thread, in seconds, over which another thread is observed.
 const LOOK: f64 = 0.04;
-/// How long it may take until it is seen asleep: only a failure takes that long.
+/// How long to wait until the thread is seen asleep; only a failure takes that long.
 const GUARD: Duration = Duration::from_secs(10);
 
 /// Skips the test on a device that several threads cannot use.
@@ -52,7 +52,7 @@ fn time_of(clock: libc::clockid_t) -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
-/// Messages around the ring in the tag of one thread.
+/// Messages around the ring, with the tag of one thread.
 fn traffic<D: Device>(rank: &Rank<'_, D>, thread: u32) {
     for round in 0..MESSAGES {
         let len = if round % 40 == 39 {
@@ -72,11 +72,12 @@ fn traffic<D: Device>(rank: &Rank<'_, D>, thread: u32) {
     }
 }
 
-/// Whether, before the guard, a thread is seen to use less than a quarter of what the calling one
-/// uses meanwhile, which gives its core away all the time: one that spins uses as much. Where the
-/// calling one gets next to nothing, among many that never give their cores away, what it takes to
-/// look now and then whether somebody polls is a good part of that: such looks do not count, and
-/// where there are no others, nothing is known.
+/// Whether a thread falls asleep before the guard ends: it is seen to use less than a quarter of
+/// the processor time that the calling thread uses meanwhile. The calling thread yields its core
+/// all the time, so a thread that spins would use as much. If the calling thread gets next to no
+/// time, among many that never yield, the other thread's occasional looks for a poller take a good
+/// part of that. Such observations do not show that it spins, and if there are no others, the
+/// answer is yes.
 fn falls_asleep(clock: libc::clockid_t) -> bool {
     let own = own_clock();
     let (began, mut spins) = (Instant::now(), false);
@@ -93,8 +94,8 @@ fn falls_asleep(clock: libc::clockid_t) -> bool {
     !spins
 }
 
-/// One thread is blocked in wait, one only tests, four exchange messages. The blocked one is woken
-/// by whoever makes progress, and sleeps until then.
+/// One thread is blocked in a wait, one only tests, and four exchange messages. The blocked thread
+/// sleeps until a thread that makes progress wakes it.
 pub fn blocked_testing_and_traffic<S: Sut>(ranks: u32) -> Verdict {
     const BLOCKED: u32 = 100;
     const TESTED: u32 = 101;
@@ -137,8 +138,8 @@ pub fn blocked_testing_and_traffic<S: Sut>(ranks: u32) -> Verdict {
     Ok(())
 }
 
-/// A thread that sleeps in a probe is woken by another thread's send to their own rank, of which no
-/// packet tells.
+/// A thread that sleeps in a probe is woken by another thread's send to their own rank, although no
+/// packet announces it.
 pub fn probed_oneself<S: Sut>(ranks: u32) -> Verdict {
     shared::<S>()?;
     S::run_shared(&Job::new(ranks), |device| {
@@ -159,7 +160,7 @@ pub fn probed_oneself<S: Sut>(ranks: u32) -> Verdict {
             let sleeps = device.attributes().caps.contains(Caps::SLEEP);
             assert!(!sleeps || falls_asleep(clock), "it does not sleep");
             let sent = rank.isend(&rank.to(me, 7), b"awake".to_vec());
-            // Whoever waits for anything else polls, and so would find it.
+            // A thread that waits for anything else polls, and so would find the message.
             let woken = woken.recv_timeout(GUARD);
             blocked.join().expect("the blocked thread");
             let (_, bytes) = rank.take(&rank.from(me, 7), 5);
@@ -175,8 +176,8 @@ pub fn probed_oneself<S: Sut>(ranks: u32) -> Verdict {
     Ok(())
 }
 
-/// Every thread waits for messages of its own, which other threads' progress may bring; and one
-/// thread completes what another started.
+/// Every thread waits for its own messages, which other threads' progress may bring. One thread
+/// completes a request that another thread started.
 pub fn one_queue_each<S: Sut>(ranks: u32) -> Verdict {
     shared::<S>()?;
     S::run_shared(&Job::new(ranks), |device| {
@@ -205,8 +206,8 @@ pub fn one_queue_each<S: Sut>(ranks: u32) -> Verdict {
     Ok(())
 }
 
-/// Threads that wait for what hooks play, while others start more of it: whoever polls goes on with
-/// all of it, and wakes those whose rings are over.
+/// Some threads wait for rings that hooks drive, while others start more of them. The thread that
+/// polls advances all rings, and wakes the threads whose rings are complete.
 pub fn rings<S: Sut>(ranks: u32) -> Verdict {
     const THREADS: u32 = 3;
     const TIMES: u32 = 40;
@@ -231,9 +232,9 @@ pub fn rings<S: Sut>(ranks: u32) -> Verdict {
     Ok(())
 }
 
-/// Threads make communicators out of different ones at once, and rank 0 in another order than the
-/// rest: whoever waits for a rank that is busy with another creation does not keep that one from
-/// its end.
+/// Threads make communicators out of different ones at once, on rank 0 in another order than on the
+/// others. A thread that waits for a rank that is busy with another creation does not keep that
+/// creation from completing.
 pub fn communicators<S: Sut>(ranks: u32) -> Verdict {
     const PARENTS: usize = 3;
     shared::<S>()?;
@@ -268,7 +269,8 @@ pub fn communicators<S: Sut>(ranks: u32) -> Verdict {
     Ok(())
 }
 
-/// The capability `THREAD_MULTIPLE` is set at the level that lets all threads call, and only there.
+/// The capability `THREAD_MULTIPLE` is set at the level at which all threads may call, and only
+/// there.
 pub fn capability<S: Sut>(ranks: u32) -> Verdict {
     if S::NO_SHARED.is_some() {
         S::run(&Job::new(ranks), |device| {

@@ -9,7 +9,7 @@ use crate::rank::Rank;
 use crate::subjects::memory::{Flags, around};
 use crate::sut::{Job, Sut};
 
-/// A job whose ranks sleep at once, and for ever: a wake-up that is lost is a test that hangs.
+/// A job whose ranks fall asleep at once, and without a limit: a lost wake-up makes the test hang.
 fn sleepy(ranks: u32) -> Job {
     Job::new(ranks)
         .set("WAIT", "park")
@@ -17,7 +17,7 @@ fn sleepy(ranks: u32) -> Job {
         .set("STUCK_AFTER", "0")
 }
 
-/// Ranks that sleep at once are woken by whoever stores.
+/// Ranks that fall asleep at once are woken by the rank that stores.
 pub fn asleep<S: Sut>(ranks: u32) -> Verdict {
     S::run(&sleepy(ranks), |device| {
         let rank = &Rank::new(device, 0);
@@ -47,7 +47,7 @@ pub fn awake<S: Sut>(ranks: u32) -> Verdict {
     Ok(())
 }
 
-/// Several threads of each rank wait, each for a flag of its own, and sleep on one bell.
+/// Several threads of each rank wait, each for its own flag, and sleep on one bell.
 pub fn threads<S: Sut>(ranks: u32) -> Verdict {
     const THREADS: usize = 3;
     if let Some(why) = S::NO_SHARED {
@@ -76,8 +76,8 @@ pub fn threads<S: Sut>(ranks: u32) -> Verdict {
     Ok(())
 }
 
-/// A rank that dies ends the waits of those who wait with it, awake or asleep, and no others; what
-/// it has stored before counts.
+/// A death ends the waits of the ranks in the dead rank's group, awake or asleep, and no other
+/// waits. What the dead rank stored before still counts.
 pub fn death<S: Sut>(ranks: u32) -> Verdict {
     for job in [Job::new(ranks), sleepy(ranks)] {
         S::run(&job, |device| {
@@ -85,7 +85,7 @@ pub fn death<S: Sut>(ranks: u32) -> Verdict {
             let flags = Flags::new(rank, 3);
             let dead = rank.last();
             if rank.me() == dead {
-                // It lives until everybody has met everybody.
+                // It lives until all other ranks have met.
                 for peer in 0..dead {
                     rank.take(&rank.from(peer, 77), 0);
                     flags.set(peer, 0, 1);

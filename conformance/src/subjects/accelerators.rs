@@ -1,5 +1,5 @@
 //! Memory that only its driver reaches, through the layer that finds the driver. Where the device
-//! has [`Caps::DRIVEN`] long messages are its own; where it has not they are copied above it.
+//! has [`Caps::DRIVEN`], it handles long messages itself; elsewhere they are copied above it.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ fn sizes<D: Device>(rank: &Rank<'_, D>) -> Vec<usize> {
     sizes
 }
 
-/// A rank's device, of two halves.
+/// The accelerator of a rank, whose memory has two halves.
 struct Own {
     fake: Arc<Fake>,
     staging: Staging,
@@ -59,7 +59,7 @@ impl Own {
     fn send<D: Device>(&self, rank: &Rank<'_, D>, to: u32, tag: u32, len: usize) -> Request {
         let byte = Layout::primitive(Primitive::U8);
         let data = self.buf(0, len, &byte);
-        // SAFETY: the device is there until the case is over, and the first half is only read.
+        // SAFETY: the memory is there until the case is over, and the first half is only read.
         let sent = unsafe { self.staging.isend(rank.device, &rank.to(to, tag), data) };
         sent.expect("a request for a send")
     }
@@ -67,14 +67,14 @@ impl Own {
     fn receive<D: Device>(&self, rank: &Rank<'_, D>, from: Option<u32>, tag: u32) -> Request {
         let byte = Layout::primitive(Primitive::U8);
         let room = self.buf(self.half, self.half, &byte);
-        // SAFETY: the device is there until the case is over, and one receive at a time has the
+        // SAFETY: the memory is there until the case is over, and one receive at a time uses the
         // second half.
         let received = unsafe { self.staging.irecv(rank.device, &rank.from(from, tag), room) };
         received.expect("a request for a receive")
     }
 }
 
-/// From device to device around a ring, the copies taking their time or not.
+/// From accelerator to accelerator around a ring, with slow and with immediate copies.
 pub fn around_a_ring<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let sizes = sizes(rank);
     let own = Own::new(*sizes.iter().max().unwrap_or(&1));
@@ -96,7 +96,7 @@ pub fn around_a_ring<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// From device to host and from host to device.
+/// From accelerator to host and from host to accelerator.
 pub fn with_the_host<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let sizes = sizes(rank);
     let own = Own::new(*sizes.iter().max().unwrap_or(&1));
@@ -118,7 +118,8 @@ pub fn with_the_host<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// What is too long is cut, and what the driver refuses is an error; the next message arrives.
+/// A message that is too long is cut, and a refusal of the driver is an error; the next message
+/// arrives.
 pub fn errors<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let len = rank.long();
     let own = Own::new(len - 1000);
@@ -132,7 +133,7 @@ pub fn errors<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     rank.device.wait(send).expect("a send");
     let arrived = own.fake.read(own.half, len - 1000);
     check(&arrived, seed(previous, me, 0), "what fits");
-    // The receiver's driver fails: the sender does not hear of it.
+    // The receiver's driver fails, of which the sender learns nothing.
     own.fake.fail_after(0);
     let receive = own.receive(rank, Some(previous), 5);
     let send = rank.isend(&rank.to(next, 5), content(seed(me, next, 1), len - 1000));
@@ -147,7 +148,7 @@ pub fn errors<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Puts and gets between a device and a region of the next rank, in memory of the host.
+/// Puts and gets between an accelerator and a region of the next rank, in host memory.
 pub fn one_sided<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let device = rank.device;
     let sizes = sizes(rank);
@@ -159,7 +160,7 @@ pub fn one_sided<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let to = ProcId::new(next);
     for (n, &len) in sizes.iter().enumerate() {
         own.fake.write(0, &content(seed(me, next, n), len));
-        // SAFETY: the device is there until the case is over, and nothing is under way after each
+        // SAFETY: the memory is there until the case is over, and nothing is under way after each
         // call.
         unsafe {
             let put = own.staging.put_all(device, to, &key, 0, &own.piece(0, len));
@@ -176,13 +177,13 @@ pub fn one_sided<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         );
     }
     rank.barrier();
-    // SAFETY: nobody uses it after the barrier.
+    // SAFETY: no rank uses it after the barrier.
     unsafe { device.free_region(region) }.expect("freeing a region");
     Ok(())
 }
 
-/// Puts and gets between the host, or a device, and a region in a device of the next rank, where
-/// the device has them.
+/// Puts and gets between the host, or an accelerator, and a region in an accelerator of the next
+/// rank, where the device supports such regions.
 pub fn regions<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let device = rank.device;
     let (me, next) = (rank.me(), rank.next());
@@ -209,8 +210,8 @@ pub fn regions<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let mine = content(seed(me, next, 1), own.half);
     own.fake.write(0, &mine);
     let (first, rest) = (own.half / 3, own.half - own.half / 3);
-    // SAFETY: buffers and devices are there until the case is over; nothing is under way after each
-    // call.
+    // SAFETY: buffers and accelerators are there until the case is over; nothing is under way after
+    // each call.
     unsafe {
         let put = device
             .put(to, &key, 0, mine.as_ptr(), first)
@@ -246,12 +247,12 @@ pub fn regions<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         seed(rank.previous(), me, 1),
         "in the device's region",
     );
-    // SAFETY: nobody uses it after the barrier.
+    // SAFETY: no rank uses it after the barrier.
     unsafe { device.free_region(region) }.expect("freeing a region");
     Ok(())
 }
 
-/// Atomic operations on a device's memory are refused, to its owner and to others alike.
+/// Atomic operations on accelerator memory are refused, to its owner and to others alike.
 ///
 /// # Safety
 /// The region must be there.
@@ -269,7 +270,7 @@ unsafe fn refused<D: Device>(device: &D, to: ProcId, key: &RegionKey) {
     }
 }
 
-/// `DRIVEN`: the device takes such memory exactly where the bit is set.
+/// `DRIVEN`: the device accepts such memory exactly where the bit is set.
 pub fn capability<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let own = Own::new(rank.long());
     let buf = DrivenBuf {
@@ -279,7 +280,7 @@ pub fn capability<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         layout: Layout::primitive(Primitive::U8),
     };
     let from = rank.from(rank.me(), 7);
-    // SAFETY: nobody else uses the device's memory, and the receive ends here.
+    // SAFETY: no other code uses the accelerator's memory, and the receive ends here.
     let started = unsafe { rank.device.irecv_driven_unchecked(&from, buf) };
     let has = rank.device.attributes().caps.contains(Caps::DRIVEN);
     match started {

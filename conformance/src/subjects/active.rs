@@ -15,7 +15,7 @@ fn id<D: Device>(rank: &Rank<'_, D>, n: u32) -> HandlerId {
     HandlerId(HandlerId::OTHER + rank.unique(n))
 }
 
-/// Registers a handler that records what comes.
+/// Registers a handler that records the messages.
 fn recorder<D: Device>(rank: &Rank<'_, D>, id: HandlerId) -> Arc<Mutex<Vec<Record>>> {
     let records = Arc::new(Mutex::new(Vec::new()));
     let target = Arc::clone(&records);
@@ -73,7 +73,7 @@ pub fn order<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Messages that come before their handler are kept for it.
+/// Messages that arrive before their handler is registered are kept for it.
 pub fn kept_until_registered<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let id = id(rank, 0);
     for number in 0..50 {
@@ -174,7 +174,7 @@ fn echo<D: Device>(rank: &Rank<'_, D>) -> (HandlerId, Arc<AtomicU64>) {
     (request, answers)
 }
 
-/// Everybody sends many requests to `targets`, without a pause, and waits for the answers.
+/// Every rank sends many requests to `targets` without a pause, and waits for the answers.
 fn flood<D: Device>(rank: &Rank<'_, D>, targets: &[u32], rounds: u32, len: usize) {
     let (request, answers) = echo(rank);
     let rounds = u64::from(rounds);
@@ -189,17 +189,17 @@ fn flood<D: Device>(rank: &Rank<'_, D>, targets: &[u32], rounds: u32, len: usize
         }
     }
     rank.until(|| answers.load(Ordering::Relaxed) == rounds * targets.len() as u64);
-    // Others may still want answers: a barrier serves them.
+    // Other ranks may still need answers; the barrier serves them.
     rank.barrier();
 }
 
-/// All ranks flood one, which answers every message: nobody waits for ever.
+/// All ranks flood one, which answers every message; no rank waits for ever.
 pub fn flood_with_replies<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     flood(rank, &[0], rank.many(2000, 50), 40);
     Ok(())
 }
 
-/// All flood all, with the longest payloads.
+/// All ranks flood all ranks, with the longest payloads.
 pub fn everybody_floods<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let everybody: Vec<_> = (0..rank.size()).collect();
     let (rounds, longest) = (rank.many(150, 20), rank.device.attributes().active_max);
@@ -212,7 +212,7 @@ pub fn while_blocked<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let (request, answers) = echo(rank);
     for sleeper in 0..rank.size() {
         if rank.me() == sleeper {
-            // Whoever releases the sleeper does so only when the sleeper has answered.
+            // The rank that releases the sleeper does so only after the sleeper has answered.
             for _ in 1..rank.size() {
                 rank.take(&rank.from(None, sleeper), 0);
             }

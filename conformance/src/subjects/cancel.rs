@@ -1,4 +1,4 @@
-//! Cancelling: a request for it, whose outcome the status tells.
+//! Cancelling is a request, whose outcome the status reports.
 
 use portolan_core::device::Caps;
 use portolan_core::{Device, SendMode};
@@ -37,7 +37,7 @@ pub fn receive<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// A receive that has its message is not cancelled; that is no error.
+/// A receive that has its message is not cancelled, which is no error.
 pub fn matched_receive<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     for len in [3, 5000, rank.long()] {
         let received = rank.irecv(&rank.from(rank.previous(), 1), len);

@@ -1,4 +1,4 @@
-//! Capability bits, both ways: what is announced works, and what is not announced is not there.
+//! Capability bits, both ways: what is announced works, and what is not announced is absent.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -31,7 +31,7 @@ pub fn native_matching<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         counter.map_or(0, |(_, count)| *count)
     };
     let before = stored();
-    // Nobody is early before everybody has counted.
+    // No message is early before every rank has read the counter.
     rank.barrier();
     rank.send(&rank.to(rank.next(), 1), b"early")
         .expect("a small send");
@@ -69,12 +69,14 @@ pub fn direct<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// `CANCEL_SEND`: a long send that nobody has matched is cancelled exactly where the bit is set.
+/// `CANCEL_SEND`: a long send that no receive has matched is cancelled exactly where the bit is
+/// set.
 pub fn cancel<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let device = rank.device;
     for to in [rank.next(), rank.me()] {
         if to == rank.me() && !has(rank, Caps::CANCEL_SEND) {
-            // Nobody else knows of a message to oneself: the bit is about those that left.
+            // A message to oneself is known to no other rank; the bit is about messages that have
+            // left.
             continue;
         }
         let args = rank.to(to, 1).mode(SendMode::Synchronous);
@@ -107,7 +109,7 @@ pub fn cancel<D: Device>(rank: &Rank<'_, D>) -> Verdict {
 }
 
 /// `PULL`: a long message is received while its sender is outside of the library, exactly where the
-/// bit is set. The two talk through directly reachable memory meanwhile.
+/// bit is set. The two ranks signal each other through directly reachable memory meanwhile.
 pub fn pull<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     const LEN: usize = 8 << 20;
     const CHECKS: u32 = 2000;
@@ -169,7 +171,7 @@ pub fn pull<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         );
     }
     rank.barrier();
-    // SAFETY: nobody uses the word after the barrier.
+    // SAFETY: no rank uses the word after the barrier.
     unsafe { device.free_region(region) }.expect("freeing a region");
     Ok(())
 }

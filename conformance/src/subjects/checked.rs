@@ -1,4 +1,4 @@
-//! The safe routines refuse wrong arguments, and say which and what to do.
+//! The safe routines refuse wrong arguments, and say which one is wrong and what to do.
 
 use portolan_core::{Adi, Device, Error, ErrorKind, SendMode};
 use portolan_datatype::{Layout, MsgRep};
@@ -6,7 +6,7 @@ use portolan_datatype::{Layout, MsgRep};
 use crate::case::Verdict;
 use crate::rank::Rank;
 
-/// The error has this kind, names this value and this rank, and says what to do.
+/// Asserts that the error has this kind, names this value and this rank, and says what to do.
 #[track_caller]
 fn refused<D: Device, T>(
     rank: &Rank<'_, D>,
@@ -82,7 +82,7 @@ pub fn arguments<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     );
     refused(rank, outcome, ErrorKind::Truncated, 80);
     assert_eq!(position, 1, "a refused pack moved the position");
-    // Nothing of all this was sent.
+    // None of these calls has sent anything.
     rank.barrier();
     let mut pattern = rank.from(None, None);
     assert_eq!(device.iprobe(&pattern).expect("iprobe"), None);

@@ -1,4 +1,4 @@
-//! The device hears of communicators, and carries those that are made out of others.
+//! The device is told of communicators, and carries those that are made out of others.
 
 use std::sync::Arc;
 
@@ -26,7 +26,8 @@ fn view<D: Device>(rank: &Rank<'_, D>, n: u32, group: Group) -> CommView {
     }
 }
 
-/// Messages travel in the contexts of a new communicator; when it has gone, its contexts are free.
+/// Messages travel in the contexts of a new communicator; its contexts are free again when it is
+/// gone.
 pub fn init_and_free<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let world = view(rank, 4, Group::world(rank.size()));
     for round in 0..5_u8 {
@@ -74,7 +75,7 @@ pub fn reversed<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// A context that is in use cannot be given away again.
+/// A context that is in use cannot be assigned again.
 pub fn context_in_use<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let comm = view(rank, 4, Group::world(rank.size()));
     rank.device.comm_init(None, &comm).expect("a communicator");
@@ -109,7 +110,8 @@ fn world<D: Device>(rank: &Rank<'_, D>, body: impl FnOnce(&Comm<'_, D>)) {
     rank.barrier();
 }
 
-/// Everybody hears from everybody, by collective messages, and from the rank before, by its own.
+/// Every rank hears from every rank by collective messages, and from the previous rank by
+/// point-to-point ones.
 fn meet<D: Device>(comm: &Comm<'_, D>) {
     let me = [u64::from(comm.device().attributes().world_rank)];
     let met = comm.allgather_words(&me).expect("everybody's number");
@@ -149,7 +151,7 @@ fn finish<D: Device>(comm: &Comm<'_, D>, sent: impl IntoIterator<Item = Pending>
     }
 }
 
-/// Copies, parts by color and by node, and parts of those: each has messages of its own.
+/// Duplicates, parts by color and by node, and parts of those: each has its own messages.
 pub fn created<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     world(rank, |world| {
         let copy = world.dup().expect("a copy");
@@ -164,7 +166,7 @@ pub fn created<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         let node = world
             .split_by(portolan_core::comm::SplitBy::Node, 0)
             .expect("parts by node");
-        // A message waits on each, while the others are used.
+        // A message waits on each communicator while the others are used.
         let held = world.dup().expect("a copy");
         let me = held.rank();
         let waiting = tell(&held, me, 5, me);
@@ -182,8 +184,8 @@ pub fn created<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// What is pending when a communicator is freed completes as if it were there: the ranks are its
-/// own.
+/// Operations that are pending when a communicator is freed complete as if it still existed; their
+/// statuses name its ranks.
 pub fn freed_early<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     world(rank, |world| {
         let (n, key) = (world.size(), -i64::from(world.rank()));
@@ -215,7 +217,7 @@ pub fn freed_early<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Some ranks make a communicator without the others, who do something else.
+/// Some ranks make a communicator without the others, which do something else.
 pub fn created_by_some<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     world(rank, |world| {
         let n = world.size();
@@ -232,7 +234,7 @@ pub fn created_by_some<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// What is sent along a lane arrives on it, on grids of every width and on a graph.
+/// Data sent along a lane arrives on it, on grids of every width and on a graph.
 pub fn neighbours<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     fn along<D: Device>(comm: &Comm<'_, D>) {
         let neighbours = comm.neighbours().expect("a topology");
@@ -256,7 +258,7 @@ pub fn neighbours<D: Device>(rank: &Rank<'_, D>) -> Verdict {
                 Dimension::periodic(n.min(2)),
             ],
         ] {
-            // An odd number of ranks has no two rows: one is left over.
+            // An odd number of ranks does not make two rows: one rank is left over.
             let dims = match dims[0].size * dims[1].size <= n {
                 true => dims,
                 false => [Dimension::open(n / 2), Dimension::periodic(2)],
@@ -266,7 +268,7 @@ pub fn neighbours<D: Device>(rank: &Rank<'_, D>) -> Verdict {
                 along(&grid.cart_sub(&[false, true]).expect("its rows"));
             }
         }
-        // The last rank says that everybody sends to rank 0, twice.
+        // The last rank gives edges by which every rank sends to rank 0, twice.
         let edges: Vec<_> = (0..n).map(|from| (from, Edges::from([0, 0]))).collect();
         let mine = if world.rank() == n - 1 {
             &edges[..]
@@ -281,7 +283,7 @@ pub fn neighbours<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// A process alone has a communicator without asking anybody.
+/// A rank alone has a communicator without asking any other.
 pub fn alone<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     world(rank, |world| {
         let own = world.alone().expect("the first one");
@@ -295,7 +297,7 @@ pub fn alone<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// The lower half of the ranks, and the others.
+/// The lower half of the ranks as one group, and the rest as the other.
 fn halves<'a, D: Device>(world: &Comm<'a, D>) -> InterCommunicator<Lent<'a, D>> {
     let cut = world.size() / 2;
     let low = world.rank() < cut;
@@ -322,7 +324,7 @@ fn meet_across<D: Device>(inter: &InterCommunicator<Lent<'_, D>>) {
     finish(messages, sent);
 }
 
-/// Two groups name each other's ranks; merged, they are one; parts of them are two groups again.
+/// Two groups address each other's ranks; merged, they are one; parts of them are two groups again.
 pub fn between_groups<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     world(rank, |world| {
         let inter = halves(world);
@@ -331,7 +333,7 @@ pub fn between_groups<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         let copy = inter.dup().expect("a copy");
         meet_across(&inter);
         meet_across(&copy);
-        // Those with an even rank on their side, and the first of either side.
+        // The ranks that are even on their side, which include the first of either side.
         let even = inter.split((inter.rank() % 2 == 0).then_some(1), 0);
         let even = even.expect("parts of both");
         assert_eq!(even.is_some(), inter.rank() % 2 == 0);

@@ -8,7 +8,7 @@ use crate::case::Verdict;
 use crate::pending::Pending;
 use crate::rank::Rank;
 
-/// The simplest of uppers.
+/// The simplest request of another crate's kind.
 struct Bare;
 
 impl Upper for Bare {}
@@ -17,7 +17,7 @@ fn requests(pending: &[Pending]) -> Vec<Request> {
     pending.iter().map(|pending| pending.request).collect()
 }
 
-/// One by one, whichever comes first, with receives, sends and a request of another crate's kind.
+/// One by one, in order of completion, with receives, sends and a request of another crate's kind.
 pub fn wait_any<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let lengths = [4, 1000, rank.long(), 0];
     let mut pending: Vec<_> = (0..)
@@ -101,7 +101,7 @@ pub fn wait_all<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Some, until there are none.
+/// Some at a time, until none are left.
 pub fn wait_some<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     const MANY: u32 = 50;
     let receives: Vec<_> = (0..MANY)
@@ -175,7 +175,7 @@ pub fn test_any_and_all<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// One error among several outcomes loses nothing of the others.
+/// One error among several outcomes does not lose the others.
 pub fn errors_in_wait_all<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let rooms = [4, 1, 4];
     let receives: Vec<_> = (0..)

@@ -10,7 +10,7 @@ use crate::rank::Rank;
 
 const MODES: [SendMode; 3] = [SendMode::Standard, SendMode::Synchronous, SendMode::Ready];
 
-/// Around the ring with blocking sends; the receives are posted before, as ready mode wants.
+/// Around the ring with blocking sends; the receives are posted before, as ready mode requires.
 pub fn blocking_in_every_mode<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     for (mode, round) in MODES.into_iter().zip(0..) {
         for (len, number) in [0, 1, 8, 100, 1000, rank.long()].into_iter().zip(0..) {
@@ -122,19 +122,19 @@ fn one_large<D: Device>(rank: &Rank<'_, D>, len: usize) {
     }
 }
 
-/// 64 MiB; 2 MiB where packets are tiny, which are thousands of them, too.
+/// 64 MiB; where packets are tiny, 2 MiB, which also takes thousands of them.
 pub fn sixty_four_mebibytes<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     one_large(rank, if rank.is_cramped() { 2 } else { 64 } << 20);
     Ok(())
 }
 
-/// Names the variable that switches the message of more than 4 GiB off, with the value `0`.
+/// The variable that switches off the message of more than 4 GiB, with the value `0`.
 const HUGE: &str = "PORTOLAN_TEST_HUGE";
-/// Memory that it needs: the message twice, and air.
+/// Memory that it needs: the message twice, and some reserve.
 const HUGE_MEMORY: u64 = 12 << 30;
 
-/// More than 4 GiB, where there is memory: lengths need more than 32 bits. Between two processes,
-/// which is enough, and never twice at once.
+/// More than 4 GiB, where there is enough memory: lengths need more than 32 bits. Between two
+/// processes only, which is enough, and never twice at once.
 pub fn more_than_four_gibibytes<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     if std::env::var_os(HUGE).is_some_and(|value| value == "0") {
         return Err(Skip(format!("switched off by {HUGE}=0")));
@@ -143,7 +143,7 @@ pub fn more_than_four_gibibytes<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     if !processes || rank.size() != 2 {
         return Err(Skip("is done between two processes".to_owned()));
     }
-    // All ranks must decide alike, whatever each of them has seen.
+    // All ranks must make the same decision, whatever each of them has seen.
     let all = rank.all_gather(&free_memory().to_le_bytes());
     let seen = all
         .iter()
@@ -158,8 +158,8 @@ pub fn more_than_four_gibibytes<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Bytes of memory that are available: to the machine, and to the control group at whose root a
-/// container is.
+/// Bytes of memory available to the machine, and to the control group that a container sees as the
+/// root.
 fn free_memory() -> u64 {
     let number = |path: &str| -> Option<u64> {
         let text = std::fs::read_to_string(path).ok()?;
@@ -185,7 +185,7 @@ fn free_memory() -> u64 {
     left.chain([machine]).min().unwrap_or(0)
 }
 
-/// Everybody sends to everybody at once, small and large: nobody waits for ever.
+/// All ranks send to all ranks at once, small and large; no rank waits for ever.
 pub fn everybody_to_everybody<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     for (len, tag) in [8, rank.eager_max(), rank.long(), 300_000]
         .into_iter()

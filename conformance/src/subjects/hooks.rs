@@ -1,4 +1,4 @@
-//! Hooks and handlers that start messages: what collectives are made of.
+//! Hooks and handlers that start messages, as collectives do.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -33,7 +33,7 @@ pub fn ring<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Several at once, among the program's own messages, completed in every way.
+/// Several rings at once, among the program's own messages, completed in every way.
 pub fn several<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let player = Player::new(rank.device);
     let lens = lens(rank);
@@ -47,7 +47,7 @@ pub fn several<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     while rank.device.test(tested).expect("a ring").is_none() {
         std::thread::yield_now();
     }
-    // The rings need nobody's wait: they go on in whatever the program does.
+    // The rings need no wait: they advance in any call of the program.
     rank.send(&rank.to(rank.next(), 99), b"hello")
         .expect("a small send");
     while !requests.is_empty() {
@@ -60,7 +60,7 @@ pub fn several<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// A hook that sleeps is left alone, and one that is woken goes on.
+/// A hook that sleeps is not called, and one that is woken goes on.
 pub fn asleep<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let player = Player::new(rank.device);
     rank.until(|| player.turns() > 0);
@@ -82,8 +82,8 @@ pub fn asleep<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// What goes wrong inside comes out of the one request, once, with everything else brought to its
-/// end.
+/// An error inside a ring is returned by its one request, once, after all other operations of the
+/// ring have ended.
 pub fn truncated<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let player = Player::new(rank.device);
     for (tag, len) in (0..).zip([8, 2000, rank.long()]) {
@@ -97,13 +97,13 @@ pub fn truncated<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         let status = error.status().expect("with the status of the receive");
         assert_eq!((status.bytes, status.sent), (len as u64 - 3, len as u64));
     }
-    // The next one is not disturbed.
+    // The next ring is not disturbed.
     let request = player.start(rank, Plan::new(rank, 9, &lens(rank)));
     rank.device.wait(request).expect("a ring");
     Ok(())
 }
 
-/// A request of another crate's kind ends with the very error that its owner gives.
+/// A request of another crate's kind ends with exactly the error that its owner gives.
 pub fn any_error<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     struct Mine;
     impl portolan_core::device::Upper for Mine {}
@@ -122,7 +122,7 @@ pub fn any_error<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         .expect_err("it was ended with an error");
     assert!(error.to_string().contains("a count of 17"), "{error}");
 
-    // By a hook that has made it, too; the slot's next user has none of it.
+    // So does one that a hook has made; the slot's next user sees nothing of it.
     let made = Arc::new(Mutex::new(None));
     let place = Arc::clone(&made);
     device.register_hook(Box::new(move |port| {
@@ -175,15 +175,15 @@ pub fn cancelled<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     }));
     rank.until(|| bits.load(Ordering::Relaxed) == 1);
     rank.barrier();
-    // It takes no message from the next receive.
+    // The cancelled receive takes no message from the next one.
     rank.send(&rank.to(rank.next(), 1), &[5])
         .expect("a small send");
     assert_eq!(rank.take(&rank.from(rank.previous(), 1), 1).1, [5]);
     Ok(())
 }
 
-/// A handler starts messages, too: it receives what had arrived before, short or long, and what is
-/// still to come, and sends it back. The program completes the requests.
+/// A handler starts messages, too. It receives messages, short or long, that arrived before it or
+/// are still to come, and sends them back. The program completes the requests.
 pub fn by_handlers<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let device = rank.device;
     let long = rank.long();
@@ -204,7 +204,7 @@ pub fn by_handlers<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         .expect("a fresh id");
     let mut sends = Vec::new();
     for (n, len) in (0..).zip(sizes.into_iter().chain(sizes)) {
-        // The first half is there before it is asked for.
+        // The first half has arrived before it is asked for.
         if n < 4 {
             sends.push(rank.isend(&rank.to(rank.next(), n), content(n.into(), len)));
         }
@@ -233,14 +233,14 @@ pub fn by_handlers<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// An operation that a handler has started, and what a receive has to get.
+/// An operation that a handler has started, and what a receive must get.
 struct Begun {
     pending: Pending,
     seed: Option<u64>,
 }
 
-// SAFETY: what keeps it on its thread is the pointer of its operation, which owns the memory behind
-// it.
+// SAFETY: only the pointer of its operation keeps it on its thread, and the operation owns the
+// memory behind it.
 unsafe impl Send for Begun {}
 
 fn begin(

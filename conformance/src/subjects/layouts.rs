@@ -1,4 +1,4 @@
-//! Layouts on both sides of a message, and on one; the device's own ways and the defaults.
+//! Layouts on both sides of a message, and on one; the device's own operations and the defaults.
 
 use portolan_core::{Device, SendMode, Status};
 use portolan_datatype::{Layout, MsgRep};
@@ -8,7 +8,7 @@ use crate::case::Verdict;
 use crate::plain::Plain;
 use crate::rank::Rank;
 
-/// A layout, how many items, and where in how much memory they begin.
+/// A layout, the number of items, the size of the memory and where in it they begin.
 struct Sample {
     layout: Layout,
     count: usize,
@@ -54,7 +54,7 @@ impl Sample {
 }
 
 /// Sends the items of `out` around the ring into those of `into`, and compares every byte of the
-/// memory with what packing and unpacking by hand give.
+/// memory with the result of packing and unpacking by hand.
 fn exchange<D: Device>(rank: &Rank<'_, D>, out: &Sample, into: &Sample, posted_first: bool) {
     let (from, to) = (rank.from(rank.previous(), 1), rank.to(rank.next(), 1));
     let source = content(u64::from(rank.me()), out.memory);
@@ -89,7 +89,7 @@ fn exchange<D: Device>(rank: &Rank<'_, D>, out: &Sample, into: &Sample, posted_f
     rank.done(sent);
 }
 
-/// `exchange` of the same layout, small and in more than one protocol.
+/// `exchange` with one layout on both sides, for short messages and in more than one protocol.
 fn both_sides<D: Device>(rank: &Rank<'_, D>, layout: &Layout) {
     let many = rank.long() / layout.size() + 1;
     for count in [0, 1, 7, 100, many] {
@@ -132,8 +132,8 @@ pub fn structure<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Data before the address that the displacements count from; items of which each lies before the
-/// one before it, or begins with a gap.
+/// Data before the address that the displacements count from; items that lie before their
+/// predecessor, or begin with a gap.
 pub fn negative_displacements<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let backwards = Layout::hvector(4, 1, -24, &Layout::of::<f64>()).expect("a vector");
     both_sides(rank, &backwards);
@@ -153,7 +153,7 @@ pub fn negative_displacements<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// The layouts of the two sides have nothing in common but their primitives.
+/// The layouts of the two sides share nothing but their primitives.
 pub fn one_side_only<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     for items in [1, 30, rank.long() / 80 + 1] {
         let strided = Sample::new(columns(), items);
@@ -167,14 +167,14 @@ pub fn one_side_only<D: Device>(rank: &Rank<'_, D>) -> Verdict {
 }
 
 /// The defaults in terms of contiguous operations do the same as the device's own operations, and
-/// the two understand each other.
+/// the two work together.
 pub fn defaults<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let plain = Plain(rank.device);
     let default = Rank::new(&plain, rank.unique(0) / crate::rank::CONTEXTS);
     for layout in [columns(), scattered(), record()] {
         both_sides(&default, &layout);
         let sample = Sample::new(layout, 50);
-        // Even ranks use the defaults, odd ones what the device has.
+        // Even ranks use the defaults, odd ones the device's own operations.
         if rank.me().is_multiple_of(2) {
             exchange(&default, &sample, &sample, true);
         } else {
@@ -212,7 +212,7 @@ pub fn freed_early<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Blocking forms, each way round.
+/// Blocking forms, in both directions.
 pub fn blocking<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     for layout in [columns(), record()] {
         for count in [1, 20, rank.long() / layout.size()] {

@@ -1,4 +1,4 @@
-//! Attributes, clocks, and the switches for people.
+//! Attributes, clocks, and the switches for debugging.
 
 use std::path::PathBuf;
 
@@ -8,11 +8,11 @@ use portolan_core::{Device, ErrorKind, ProcId};
 use crate::case::Verdict;
 use crate::rank::{Rank, fails};
 
-/// The attributes have values that programs can live with.
+/// The attributes have values that programs can work with.
 pub fn attributes<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let attributes = rank.device.attributes();
     assert!(attributes.world_rank < attributes.world_size);
-    // MPI-4 section 9.1.2 wants tags up to 32767 at least.
+    // MPI-4 section 9.1.2 requires tags up to 32767 at least.
     assert!(
         attributes.tag_ub >= 32767,
         "tag_ub is {}",
@@ -40,7 +40,7 @@ pub fn attributes<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// The clock does not go backwards, and its resolution is a length of time.
+/// The clock does not go backwards, and its resolution is a positive duration.
 pub fn clocks<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     assert!(rank.device.wtick() > 0.0 && rank.device.wtick() < 1.0);
     let mut last = rank.device.wtime();
@@ -64,7 +64,7 @@ pub fn clocks<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Ranks agree on what must be the same everywhere, and on who shares a node.
+/// Ranks agree on what must be the same everywhere, and on which ranks share a node.
 pub fn agreement<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let attributes = rank.device.attributes();
     let mine = format!(
@@ -94,7 +94,7 @@ pub fn agreement<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// State and counters can be shown at any time; counters have names of their own.
+/// State and counters can be shown at any time; each counter has a name of its own.
 pub fn state_for_people<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let pending = rank.irecv(&rank.from(rank.previous(), 7), 8);
     let lines = rank.device.describe_state();
@@ -115,7 +115,7 @@ pub fn state_for_people<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// A file name that nobody else uses.
+/// A file name that no other test uses.
 fn scratch_file<D: Device>(rank: &Rank<'_, D>, what: &str) -> PathBuf {
     let name = format!(
         "portolan-conformance-{}-{:p}-{}-{what}",

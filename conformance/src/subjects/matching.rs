@@ -1,4 +1,4 @@
-//! What is matched with what.
+//! Which messages match which receives.
 
 use portolan_core::Device;
 
@@ -6,7 +6,7 @@ use crate::bytes::{check, content};
 use crate::case::Verdict;
 use crate::rank::Rank;
 
-/// The four kinds of pattern find what they should, and the status says what it was.
+/// The four kinds of pattern find the right message, and the status describes it.
 pub fn wildcards<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     for (source, tag) in [
         (Some(rank.previous()), Some(6)),
@@ -47,7 +47,7 @@ pub fn contexts<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// A rank can send to itself, whatever comes first, in every size.
+/// A rank can send to itself, with send or receive first, in every size.
 pub fn to_oneself<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let me = rank.me();
     for (len, tag) in [0, 1, 100, rank.eager_max(), rank.long(), 1 << 20]

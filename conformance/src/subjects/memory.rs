@@ -9,10 +9,10 @@ use crate::bytes::{check, content};
 use crate::case::Verdict;
 use crate::rank::Rank;
 
-/// Distance of two flags: each has cache lines of its own.
+/// Distance between two flags: each has its own cache lines.
 const LINE: usize = 128;
 
-/// Flags of this rank in a region, and everybody's keys.
+/// Flags of this rank in a region, and the keys of all ranks.
 pub(crate) struct Flags<'r, 'd, D: Device> {
     rank: &'r Rank<'d, D>,
     mine: Region,
@@ -40,12 +40,12 @@ impl<'r, 'd, D: Device> Flags<'r, 'd, D> {
     /// A flag of this rank.
     pub(crate) fn get(&self, flag: usize) -> u64 {
         let place = self.mine.ptr.wrapping_add(flag * LINE).cast();
-        // SAFETY: inside of the region, which lives as long as `self`, and aligned; everybody uses
+        // SAFETY: inside of the region, which lives as long as `self`, and aligned; all ranks use
         // atomics on it.
         unsafe { AtomicU64::from_ptr(place) }.load(Ordering::Acquire)
     }
 
-    /// Stores into a flag of `peer`, and notifies it: directly, where that is possible.
+    /// Stores into a flag of `peer`, directly where that is possible, and notifies the peer.
     pub(crate) fn set(&self, peer: u32, flag: usize, value: u64) {
         let (device, to) = (self.rank.device, ProcId::new(peer));
         let key = &self.keys[peer as usize];
@@ -53,7 +53,7 @@ impl<'r, 'd, D: Device> Flags<'r, 'd, D> {
         match device.direct(to, key) {
             Some(base) => {
                 let place = base.as_ptr().wrapping_add(offset).cast();
-                // SAFETY: as in `get`; regions are freed when everybody is done with them.
+                // SAFETY: as in `get`; regions are freed when all ranks are done with them.
                 unsafe { AtomicU64::from_ptr(place) }.store(value, Ordering::Release);
             }
             None => {
@@ -62,7 +62,7 @@ impl<'r, 'd, D: Device> Flags<'r, 'd, D> {
                 // SAFETY: `former` lives until the request is complete.
                 let outcome =
                     unsafe { device.atomic(to, key, offset as u64, width, op, &raw mut former) };
-                // A peer that has died meanwhile concerns nobody here.
+                // A peer that has died in the meantime does not matter here.
                 if let Ok(request) = outcome {
                     let _ = device.wait(request);
                 }
@@ -78,16 +78,16 @@ impl<'r, 'd, D: Device> Flags<'r, 'd, D> {
             .wait_for(&self.everybody, || self.get(flag) >= value)
     }
 
-    /// Frees the regions, when everybody is done with them.
+    /// Frees the regions, when all ranks are done with them.
     pub(crate) fn free(self) {
         self.rank.barrier();
-        // SAFETY: nobody uses the region after the barrier, and no pointer to it is left.
+        // SAFETY: no rank uses the region after the barrier, and no pointer to it is left.
         unsafe { self.rank.device.free_region(self.mine) }.expect("freeing a region");
     }
 }
 
-/// A token that goes around the ring; now and then a rank computes for a while before it passes it
-/// on, so that the others have time to fall asleep.
+/// Passes a token around the ring. Now and then a rank computes for a while before it passes the
+/// token on, so that the others have time to fall asleep.
 pub(crate) fn around<D: Device>(flags: &Flags<'_, '_, D>, laps: u64) {
     let rank = flags.rank;
     for lap in 1..=laps {
@@ -129,8 +129,8 @@ pub fn everybody<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// What holds already is not waited for, whoever the group is, and who does not sleep is not
-/// disturbed.
+/// A wait for a condition that already holds returns at once, whatever the group, and notifying a
+/// rank that does not sleep does no harm.
 pub fn at_once<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let nobody = Group::new(Vec::<ProcId>::new());
     for _ in 0..3 {
@@ -141,7 +141,7 @@ pub fn at_once<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Whoever waits makes progress: the peer stores only when it has a message that needs both.
+/// A waiting rank makes progress: the peer stores only when it has a message that needs both.
 pub fn progress<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let flags = Flags::new(rank, 1);
     let received = rank.irecv(&rank.from(rank.previous(), 1), rank.long());

@@ -11,7 +11,7 @@ pub fn synchronous<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     for len in [0, 8, 1000, rank.long()] {
         let args = rank.to(rank.next(), 1).mode(SendMode::Synchronous);
         let sent = rank.isend(&args, content(1, len));
-        // Nobody receives before everybody has been here.
+        // No rank receives before all ranks have been here.
         rank.barrier();
         for _ in 0..50 {
             rank.progress();
@@ -39,7 +39,7 @@ pub fn ready<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         let sent = rank.isend(&args, content(2, len));
         check(&rank.done(received).1, 2, "a ready message");
         rank.done(sent);
-        // A broken promise is not punished here: a counter shows it.
+        // A broken promise is not an error here: a counter records it.
         let sent = rank.isend(&args, content(3, len));
         check(
             &rank.take(&rank.from(rank.previous(), 2), len).1,
@@ -51,7 +51,8 @@ pub fn ready<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// A buffered send returns at once: it was sent, or it may block and nothing was sent.
+/// A buffered send returns at once: either it was sent, or it reports that it may block and nothing
+/// was sent.
 pub fn buffered<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     if rank.next() != rank.me() {
         // With nothing under way there is room for an empty message, sooner or later.
@@ -91,8 +92,8 @@ pub fn buffered<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Small standard sends complete though nobody receives: programs that exchange so are common, and
-/// every device here has room for a few.
+/// Small standard sends complete although no receive is posted. Programs commonly exchange messages
+/// that way, and every device here has room for a few.
 pub fn standard_completes_when_small<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     for number in 0..8_u8 {
         rank.send(&rank.to(rank.next(), 3), &[number])

@@ -8,7 +8,7 @@ use crate::bytes::{check, content};
 use crate::case::Verdict;
 use crate::rank::{Rank, fails};
 
-/// A region of this rank, and the keys of everybody's.
+/// A region of this rank, and the keys of all ranks' regions.
 struct Window<'r, 'd, D: Device> {
     rank: &'r Rank<'d, D>,
     mine: Region,
@@ -23,7 +23,7 @@ impl<'r, 'd, D: Device> Window<'r, 'd, D> {
         Self::of(rank, mine)
     }
 
-    /// The regions that everybody has already.
+    /// Uses the regions that all ranks have already.
     fn of(rank: &'r Rank<'d, D>, mine: Region) -> Self {
         let keys = rank.all_gather(&mine.key.0).into_iter();
         let keys = keys
@@ -81,7 +81,7 @@ impl<'r, 'd, D: Device> Window<'r, 'd, D> {
         self.rank.device.flush(ProcId::new(peer)).expect("flush");
     }
 
-    /// Reads this rank's own region. Nobody may write to it meanwhile.
+    /// Reads this rank's own region. No rank may write to it meanwhile.
     fn read(&self, offset: usize, len: usize) -> Vec<u8> {
         assert!(offset + len <= self.mine.len);
         let mut bytes = vec![0; len];
@@ -91,14 +91,14 @@ impl<'r, 'd, D: Device> Window<'r, 'd, D> {
         bytes
     }
 
-    /// Writes to this rank's own region. Nobody may access it meanwhile.
+    /// Writes to this rank's own region. No rank may access it meanwhile.
     fn fill(&self, bytes: &[u8]) {
         assert!(bytes.len() <= self.mine.len);
         // SAFETY: as in `read`.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.mine.ptr, bytes.len()) };
     }
 
-    /// Frees the regions, when everybody is done with them.
+    /// Frees the regions, when all ranks are done with them.
     fn free(self) {
         self.rank.barrier();
         // SAFETY: no rank uses the region after the barrier, and no pointer to it is left.
@@ -128,7 +128,7 @@ fn exchange<D: Device>(window: &Window<'_, '_, D>, len: usize, offset: usize) {
     rank.barrier();
 }
 
-/// What is put is there after a flush, and what is got is what is there.
+/// Data that was put is there after a flush, and a get returns the data that is there.
 pub fn put_and_get<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let window = Window::new(rank, 1 << 16);
     assert!(
@@ -148,7 +148,7 @@ pub fn put_and_get<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Memory of the program's own is a region like any other.
+/// The program's own memory, once registered, is a region like any other.
 pub fn registered<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     // Words, so that the memory is aligned for atomics.
     let memory: *mut [u64] = Box::into_raw(vec![0_u64; 1 << 13].into_boxed_slice());
@@ -196,7 +196,7 @@ pub fn sizes<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Everybody adds to one counter: every sum is fetched once.
+/// All ranks add to one counter: every sum is fetched exactly once.
 pub fn fetch_and_add<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     const TIMES: u64 = 500;
     let window = Window::new(rank, 64);
@@ -236,7 +236,7 @@ pub fn fetch_and_add<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// What an operation leaves behind.
+/// The value that an operation leaves behind.
 fn model(op: AtomicOp, value: u64) -> u64 {
     match op {
         AtomicOp::Swap(new) => new,
@@ -315,7 +315,7 @@ pub fn atomics<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         assert_eq!(former, narrow, "step {step}: {op:?} on 32 bits");
         narrow = model(op, narrow) & 0xffff_ffff;
     }
-    // A null pointer: the former value is not wanted.
+    // A null pointer: the former value is not needed.
     let (key, to) = (window.key(rank.next()), ProcId::new(rank.next()));
     let (width, op) = (AtomicWidth::W64, AtomicOp::Add(1));
     // SAFETY: nothing is fetched.
@@ -379,7 +379,7 @@ pub fn bounds<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Keys with flipped bits are refused or lead nowhere bad.
+/// Keys with flipped bits are refused or do no damage.
 pub fn forged_keys<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let mut window = Window::new(rank, 4096);
     let mut random = Random::new(u64::from(rank.me()));
@@ -393,7 +393,7 @@ pub fn forged_keys<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         }
         window.keys[rank.next() as usize] = forged;
         let mut bytes = [0; 64];
-        // A key may have bits that say nothing; where one matters it must be missed.
+        // A key may have bits without meaning; if a bit matters, flipping it must cause an error.
         refused += u32::from(window.get(rank.next(), 0, &mut bytes).is_err());
     }
     assert!(refused > 0, "300 forged keys were accepted");
@@ -409,9 +409,9 @@ pub fn freed<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     exchange(&window, 100, 0);
     // SAFETY: all ranks have left `exchange`, whose last step is a barrier.
     unsafe { rank.device.free_region(window.mine) }.expect("freeing a region");
-    // The word that it is free comes before this message. (A barrier may be through earlier: with 4
-    // ranks none of its messages comes from the next one. Who has not heard yet gets what memory
-    // that is kept until then has.)
+    // The notice that the region is free arrives before this message. (A barrier may complete
+    // earlier: with 4 ranks, none of its messages comes from the next rank. A rank that has not yet
+    // received the notice reads memory that is kept until then.)
     let told = rank.isend(&rank.to(rank.previous(), 7), Vec::new());
     rank.take(&rank.from(rank.next(), 7), 0);
     rank.done(told);
@@ -430,7 +430,8 @@ pub fn freed<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Where memory can be reached directly it is the same memory, and else there is no pointer.
+/// Where memory can be reached directly, the pointer leads to the same memory; elsewhere there is
+/// no pointer.
 pub fn direct<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let window = Window::new(rank, 4096);
     let pointer = rank
@@ -440,7 +441,7 @@ pub fn direct<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         let pointer = pointer
             .expect("the device says that it has direct memory")
             .cast::<u64>();
-        // SAFETY: the region has 4096 bytes, page aligned, and nobody else writes these eight.
+        // SAFETY: the region has 4096 bytes, page aligned, and no other rank writes these eight.
         unsafe { pointer.add(3).write_volatile(u64::from(rank.me()) + 9) };
         rank.barrier();
         let found = window.read(24, 8);

@@ -11,7 +11,7 @@ use crate::rank::Rank;
 /// Messages per sender.
 const MESSAGES: usize = 300;
 
-/// A size of each protocol, at random.
+/// A random size, of any protocol.
 fn any_size(random: &mut Random, eager_max: usize, long: usize) -> usize {
     let eager = eager_max as u64;
     match random.below(8) {
@@ -22,7 +22,7 @@ fn any_size(random: &mut Random, eager_max: usize, long: usize) -> usize {
     }
 }
 
-/// The sizes of a sender's messages, in order: known to both sides.
+/// The sizes of a sender's messages, in order; both sides can compute them.
 fn plan<D: Device>(rank: &Rank<'_, D>, sender: u32) -> Vec<usize> {
     let mut random = Random::new(1000 + u64::from(sender));
     (0..MESSAGES)
@@ -34,7 +34,7 @@ fn seed_of(sender: u32, number: usize) -> u64 {
     u64::from(sender) << 20 | number as u64
 }
 
-/// Everybody but rank 0 floods rank 0, which receives with wildcards.
+/// All other ranks flood rank 0, which receives with wildcards.
 pub fn across_sizes<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     if rank.me() != 0 || rank.size() == 1 {
         let sends: Vec<_> = plan(rank, rank.me())
@@ -55,7 +55,7 @@ pub fn across_sizes<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Receives everything that `senders` planned, each sender's in order.
+/// Receives all messages that `senders` planned, each sender's in order.
 fn collect<D: Device>(rank: &Rank<'_, D>, senders: &[u32]) {
     let plans: Vec<_> = (0..rank.size()).map(|sender| plan(rank, sender)).collect();
     let mut next = vec![0; rank.size() as usize];
@@ -83,7 +83,7 @@ fn collect<D: Device>(rank: &Rank<'_, D>, senders: &[u32]) {
     );
 }
 
-/// Nonblocking on both sides, waited for backwards.
+/// Nonblocking on both sides, waited for in reverse order.
 pub fn nonblocking_across_sizes<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let longest = rank.long() + 4096;
     let receives: Vec<_> = (0..MESSAGES)
@@ -118,9 +118,10 @@ pub fn nonblocking_across_sizes<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Bursts of short messages that are started with nothing in between, to two ranks by turns,
-/// received before or behind. What is started behind a burst does not overtake it: a long message,
-/// one whose sender waits for its receive, and a call that returns when its message has left.
+/// Bursts of short messages that are started with nothing in between, to two ranks alternately,
+/// with their receives posted before or after. What is started after a burst does not overtake it:
+/// a long message, one whose sender waits for its receive, and a call that returns when its message
+/// has left.
 pub fn bursts<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     for (round, messages) in [2, 16, 17, 40, 200].into_iter().enumerate() {
         let mut receives = Vec::new();
@@ -166,7 +167,7 @@ fn length_in_burst(number: usize) -> usize {
     number * 37 % 501
 }
 
-/// Receives of what comes by a burst of so many messages, each with its number in its order and its
+/// Posts receives for a burst of so many messages, each with its number in the order and its
 /// length.
 fn post_burst<D: Device>(rank: &Rank<'_, D>, messages: usize) -> Vec<(Pending, u64, usize)> {
     let back = messages.div_ceil(3);
@@ -205,7 +206,7 @@ pub fn posted_receives<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Tags choose among messages that wait, in any order; within a tag, order is kept.
+/// Tags select among waiting messages, in any order; within a tag, order is kept.
 pub fn tags_choose<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let mut sends = Vec::new();
     for number in 0..5_u8 {
@@ -229,7 +230,7 @@ pub fn tags_choose<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Of a wildcard and an exact receive, whichever was posted first gets the first message.
+/// Of a wildcard and an exact receive, the one that was posted first gets the first message.
 pub fn wildcards_and_exact<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let patterns = [
         rank.from(None, None),

@@ -20,7 +20,7 @@ fn retire<D: Device>(rank: &Rank<'_, D>, pending: Pending) {
     rank.reclaim(pending);
 }
 
-/// A wildcard receive is one at every start, and the request keeps its value.
+/// A wildcard receive is a wildcard at every start, and the request keeps its value.
 pub fn receive_with_wildcards<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let long = rank.long();
     let receive = rank.recv_init(&rank.from(None, None), long);
@@ -38,7 +38,8 @@ pub fn receive_with_wildcards<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         let bytes = unsafe { receive.read() };
         check(&bytes[..len], u64::from(round), "a persistent receive");
         rank.done(sent);
-        // With one receive a round, a fast neighbour must not send for the next one into this.
+        // With one receive per round, a fast neighbour must not send for the next round into this
+        // one.
         rank.barrier();
     }
     retire(rank, receive);
@@ -64,7 +65,8 @@ pub fn send<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Inactive requests are complete and empty; active ones cannot be started; others never.
+/// Inactive requests are complete and empty; active ones cannot be started; nonpersistent ones
+/// never can.
 pub fn misuse<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let device = rank.device;
     let receive = rank.recv_init(&rank.from(rank.previous(), 1), 4);

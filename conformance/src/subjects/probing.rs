@@ -6,7 +6,7 @@ use crate::bytes::{check, content};
 use crate::case::Verdict;
 use crate::rank::{Rank, fails};
 
-/// A probe where nothing can come finds nothing.
+/// A probe where no message can come finds none.
 pub fn nothing_there<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     for pattern in [rank.from(None, None), rank.from(rank.previous(), 1)] {
         for _ in 0..50 {
@@ -24,7 +24,7 @@ pub fn nothing_there<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Probing says what a receive will get, as often as it is asked, and takes nothing.
+/// A probe tells what a receive will get, however often it is repeated, and takes nothing.
 pub fn probe_keeps_the_message<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     for len in [0, 9, 2000, rank.long()] {
         let sent = rank.isend(&rank.to(rank.next(), 4), content(4, len));
@@ -49,7 +49,7 @@ pub fn probe_keeps_the_message<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Of several messages, a probe sees the one that a receive with its pattern would get.
+/// Among several messages, a probe sees the one that a receive with its pattern would get.
 pub fn probe_sees_the_earliest<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     for (tag, len) in [(3, 30), (2, 20), (3, 31), (1, 10)] {
         rank.send(&rank.to(rank.next(), tag), &content(5, len))
@@ -79,7 +79,7 @@ pub fn probe_sees_the_earliest<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// A matched probe hands the message over, which is received at leisure.
+/// A matched probe takes the message, which can be received later.
 pub fn matched<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     for len in [0, 9, 2000, rank.long()] {
         let sent = rank.isend(&rank.to(rank.next(), 4), content(7, len));
@@ -98,7 +98,8 @@ pub fn matched<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// What a matched probe took, no receive or probe sees; and messages may be received in any order.
+/// No receive or probe sees a message that a matched probe took; and taken messages may be received
+/// in any order.
 pub fn taken_messages_are_gone<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     for number in 0..3_u8 {
         rank.send(&rank.to(rank.next(), 1), &[number])
@@ -145,7 +146,7 @@ pub fn discarded<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// A handle is good for one receive.
+/// A handle can be used for one receive only.
 pub fn stale_messages<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let mut stale = Vec::new();
     for number in 0..20_u8 {
@@ -172,7 +173,7 @@ pub fn stale_messages<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Unknown numbers of messages from everybody: probe, size the buffer, receive from that source.
+/// Unknown numbers of messages from all ranks: probe, size the buffer, receive from that source.
 pub fn wildcards<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let mut sends = Vec::new();
     for peer in 0..rank.size() {

@@ -9,7 +9,7 @@ use crate::rank::Rank;
 
 /// The epoch moves when a request completes, and stays when none does.
 pub fn epoch<D: Device>(rank: &Rank<'_, D>) -> Verdict {
-    // Messages to oneself: no other rank decides when something completes.
+    // Messages to oneself: no other rank influences when they complete.
     let received = rank.irecv(&rank.from(rank.me(), 1), 8);
     let before = rank.device.completion_epoch();
     rank.progress();
@@ -30,7 +30,7 @@ pub fn epoch<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// A blocking check returns at once when the epoch has moved, and else when something completes.
+/// A blocking check returns at once if the epoch has moved, and otherwise when something completes.
 pub fn blocking_check<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let first = rank.irecv(&rank.from(rank.me(), 1), 8);
     let old = rank.device.completion_epoch();
@@ -72,9 +72,9 @@ pub fn no_lost_wakeups<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// A rank that is blocked in a receive serves what the others want of it meanwhile.
+/// A rank that is blocked in a receive serves the other ranks meanwhile.
 pub fn blocked_while_others_talk<D: Device>(rank: &Rank<'_, D>) -> Verdict {
-    // Every rank in turn is the last to be released.
+    // Each rank in turn is the last to be released.
     for sleeper in 0..rank.size() {
         let sent: Vec<_> = (0..rank.size())
             .map(|peer| rank.isend(&rank.to(peer, 1), content(2, rank.long())))

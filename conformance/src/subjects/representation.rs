@@ -6,8 +6,8 @@ use portolan_datatype::{Layout, MsgAction, MsgRep};
 use crate::case::Verdict;
 use crate::rank::Rank;
 
-/// What the device says about representations is consistent: what a sender picks, a receiver can
-/// undo.
+/// The device's answers about representations are consistent: a receiver can undo what a sender
+/// picks.
 pub fn actions<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let layouts = [Layout::of::<f64>(), Layout::byte(), Layout::packed()];
     for layout in &layouts {
@@ -57,12 +57,12 @@ fn packed(layout: &Layout, memory: &[u8], count: usize, rep: MsgRep) -> Vec<u8> 
     packed
 }
 
-/// Counts that travel in each protocol.
+/// Numbers of records that use each protocol.
 fn counts<D: Device>(rank: &Rank<'_, D>) -> [usize; 3] {
     [1, 20, rank.long() / 15 + 1]
 }
 
-/// Receives records that came in any representation, and compares the data.
+/// Receives records in any representation, and compares the data.
 fn receive_and_compare<D: Device>(rank: &Rank<'_, D>, count: usize, what: &str) {
     let layout = record();
     let mut memory = vec![0; 24 * count];
@@ -83,7 +83,7 @@ fn receive_and_compare<D: Device>(rank: &Rank<'_, D>, count: usize, what: &str) 
     assert!(found == wanted, "{what}: the data differs");
 }
 
-/// A rank plays one of the other byte order: it sends bytes as that machine would have packed
+/// A rank pretends to have the other byte order: it sends bytes as such a machine would have packed
 /// them.
 pub fn foreign_sender<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let layout = record();
@@ -121,8 +121,8 @@ pub fn external32<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Numbers side by side, too many to travel with their envelope: what lies in the sender's memory
-/// is not what is sent.
+/// Contiguous numbers, too many to travel with their envelope: the bytes that are sent differ from
+/// those in the sender's memory.
 fn long_numbers<D: Device>(rank: &Rank<'_, D>, rep: MsgRep) {
     const COUNT: u32 = 50_000;
     let layout = Layout::of::<u32>();
@@ -140,7 +140,8 @@ fn long_numbers<D: Device>(rank: &Rank<'_, D>, rep: MsgRep) {
     rank.done(sent);
 }
 
-/// `MPI_PACKED` on either side: packed data is received as what it was, and typed data as packed.
+/// `MPI_PACKED` on either side: packed data is received as its original type, and typed data as
+/// packed.
 pub fn packed_data<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let layout = record();
     for count in counts(rank) {

@@ -1,4 +1,4 @@
-//! Requests: their life, and that no use of a stale one does harm.
+//! Requests: their life cycle, and that stale ones can do no harm.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -58,15 +58,15 @@ pub fn stale<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Requests that were never given out are refused, whatever their bits, and those that were are
-/// not disturbed.
+/// Requests that were never handed out are refused, whatever their bits, and requests that were
+/// handed out are not disturbed.
 pub fn forged<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let pending = rank.irecv(&rank.from(rank.previous(), 1), 4);
     let mut random = Random::new(4);
     let real = pending.request.to_bits();
     let near = (0..64).map(|bit| real ^ 1 << bit);
     let bits: Vec<_> = near.chain((0..500).map(|_| random.bits())).collect();
-    // These three mean something.
+    // These three are legal.
     let known = [Request::NULL, Request::DONE, pending.request];
     let handles = bits.into_iter().map(Request::from_bits);
     for forged in handles.filter(|request| !known.contains(request)) {
@@ -134,7 +134,7 @@ pub fn test_and_peek<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// An operation goes on when its request is freed.
+/// An operation continues when its request is freed.
 pub fn free_while_active<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     for len in [1, 5000, rank.long(), 1 << 20] {
         let sent = rank.isend(&rank.to(rank.next(), 1), content(1, len));
@@ -151,7 +151,7 @@ pub fn free_while_active<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// What a completion does to the operations that it is attached to.
+/// Records what a completion does to the data attached to its operations.
 struct Kept {
     completed: Arc<AtomicU32>,
     dropped: Arc<AtomicU32>,
@@ -175,8 +175,8 @@ fn note(kept: &mut (dyn Any + Send), mut status: Status) -> Status {
     status
 }
 
-/// What is attached to a request is kept until the operation is over, whether its handle is
-/// waited for or freed.
+/// Data attached to a request is kept until the operation is complete, whether its handle is waited
+/// for or freed.
 pub fn attached<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     for (len, freed) in [
         (5, false),
@@ -244,7 +244,7 @@ pub fn many_in_turn<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Many at once, completed in an order that has nothing to do with that of their start.
+/// Many at once, completed in an order unrelated to that of their start.
 pub fn any_order<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     const MANY: u32 = 2000;
     let mut pending: Vec<_> = (0..MANY)

@@ -1,4 +1,4 @@
-//! Types that do not fit are errors, and only those.
+//! Types that do not match are errors, and only those.
 
 use portolan_core::{Device, ErrorKind};
 use portolan_datatype::{Layout, Primitive, Signature};
@@ -7,7 +7,7 @@ use crate::bytes::content;
 use crate::case::Verdict;
 use crate::rank::Rank;
 
-/// Another primitive is a mismatch, in every protocol; the next message is fine.
+/// A different primitive is a mismatch, in every protocol; the next message arrives as usual.
 pub fn mismatch<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let doubles = Signature::homogeneous(Primitive::F64);
     let longs = Signature::homogeneous(Primitive::I64);
@@ -58,7 +58,7 @@ pub fn bytes_match_everything<D: Device>(rank: &Rank<'_, D>) -> Verdict {
 }
 
 /// A structure matches the same sequence of primitives, however it is laid out, and a prefix of a
-/// longer one; it does not match another sequence.
+/// longer sequence; it does not match a different one.
 pub fn mixed_types<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let (int, double) = (Layout::of::<i32>(), Layout::of::<f64>());
     let spread =
@@ -68,7 +68,8 @@ pub fn mixed_types<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let other = Layout::structure(&[1, 1], &[0, 8], &[double, int]).expect("other");
     let from = rank.from(rank.previous(), 1);
     for count in [1, 3, rank.long() / 12] {
-        // More room than the message needs: the receiver's type is compared as far as it went.
+        // More room than the message needs: the receiver's type is compared only as far as the
+        // message goes.
         let room = count + 2;
         for (layout, fits) in [(&spread, true), (&backwards, true), (&other, false)] {
             let memory = content(3, 16 * count);

@@ -9,8 +9,8 @@ use crate::case::Verdict;
 use crate::pending::Pending;
 use crate::rank::Rank;
 
-/// 100,000 messages that nobody expects, received last to first. Where two packets fill the
-/// transport, or each step asks another process, 5000.
+/// 100,000 unexpected messages, received from last to first. 5000 where two packets fill the
+/// transport, or where each step is a request to another process.
 pub fn unexpected_messages<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let few = 5000;
     let many = match rank.is_cramped() {
@@ -39,7 +39,8 @@ pub fn unexpected_messages<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Requests run out with an error, not earlier than they should, and come back.
+/// Running out of requests is an error, which comes no earlier than it should; freed requests can
+/// be used again.
 pub fn requests_run_out<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     if rank.me() != 0 {
         return Ok(());
@@ -77,10 +78,10 @@ pub fn requests_run_out<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// What a message of the soak is: known to both sides, because it follows from the seed.
+/// A message of the soak. Both sides know it, because it follows from the seed.
 #[derive(Clone, Debug)]
 struct Planned {
-    /// Which class of receive gets it: see [`pattern`].
+    /// The class of receive that gets it: see [`pattern`].
     class: u32,
     tag: u32,
     len: usize,
@@ -88,11 +89,11 @@ struct Planned {
     seed: u64,
 }
 
-/// Classes of receives, each in a context of its own, so that no wildcard takes what an exact
+/// Classes of receives, each in its own context, so that no wildcard takes a message that an exact
 /// receive needs.
 const CLASSES: u32 = 4;
 const TAGS: u32 = 3;
-/// Messages from each rank to each.
+/// Messages from each rank to each rank.
 const MESSAGES: usize = 80;
 
 /// The pattern of a receive of a class for a message from `source` with `tag`.
@@ -128,7 +129,7 @@ fn plan<D: Device>(rank: &Rank<'_, D>, from: u32, to: u32) -> Vec<Planned> {
         .collect()
 }
 
-/// A receive of the soak: what it asked for, and later what it got.
+/// A receive of the soak: its pattern, and later what it received.
 struct Received {
     class: u32,
     pattern: Pattern,
@@ -272,8 +273,8 @@ impl<'r, 'd, D: Device> Soak<'r, 'd, D> {
         }
     }
 
-    /// Sends, receives, tests and probes at random until all sends have been started; then
-    /// blocking receives are safe too, because nobody waits for this rank to start something.
+    /// Sends, receives, tests and probes at random until all sends have been started. From then on
+    /// blocking receives are safe too, because no rank waits for this one to start something.
     fn run(&mut self) {
         loop {
             match self.random.below(5) {
@@ -306,7 +307,7 @@ impl<'r, 'd, D: Device> Soak<'r, 'd, D> {
     }
 
     /// Compares what the receives got with the model: among receives that were served in posting
-    /// order, each source's messages come in the order of its plan.
+    /// order, each source's messages arrive in the order of its plan.
     fn check(&self) {
         let rank = self.rank;
         let mut plans: Vec<Vec<Option<Planned>>> = (0..rank.size())

@@ -1,4 +1,4 @@
-//! Messages that are longer than their buffer: the rest is lost, and said to be.
+//! Messages that are longer than their buffer: the rest is lost, and the error says so.
 
 use portolan_core::{Device, Error, ErrorKind};
 use portolan_datatype::Layout;
@@ -21,7 +21,7 @@ fn lengths<D: Device>(rank: &Rank<'_, D>) -> [(usize, usize); 7] {
     ]
 }
 
-/// The error says what came, what was sent and from whom.
+/// Asserts that the error says how much arrived, how much was sent and by which rank.
 #[track_caller]
 fn says<D: Device>(rank: &Rank<'_, D>, error: &Error, tag: u32, sent: usize, room: usize) {
     assert_eq!(error.kind(), ErrorKind::Truncated, "{error}");
@@ -44,7 +44,7 @@ fn says<D: Device>(rank: &Rank<'_, D>, error: &Error, tag: u32, sent: usize, roo
     );
 }
 
-/// Blocking receives; the next message is as if nothing had been.
+/// Blocking receives; the next message is not affected.
 pub fn blocking<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     for (sent, room) in lengths(rank) {
         let long = rank.isend(&rank.to(rank.next(), 1), content(1, sent));
@@ -74,7 +74,7 @@ pub fn blocking<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Nonblocking receives, posted before the message comes: the error comes with the completion.
+/// Nonblocking receives, posted before the message arrives: the completion returns the error.
 pub fn nonblocking<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     for (sent, room) in lengths(rank) {
         let short = rank.irecv(&rank.from(None, 1), room);
@@ -99,7 +99,7 @@ pub fn nonblocking<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Layouts are filled as far as they go.
+/// Layouts are filled as far as the message goes.
 pub fn layouts<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let pairs = Layout::vector(2, 1, 2, &Layout::of::<u8>()).expect("a vector");
     for count in [3_usize, rank.long() / 2] {

@@ -9,7 +9,7 @@ use portolan_core::{Device, ErrorKind, Request, Status};
 use crate::case::Verdict;
 use crate::rank::{Rank, fails};
 
-/// Counts what happens to it, and marks its status.
+/// Counts its callbacks, and marks its status.
 struct Counted {
     queries: Arc<AtomicU32>,
     cancels: Arc<AtomicU32>,
@@ -40,7 +40,7 @@ fn counted(obeys: bool) -> (Counted, Arc<AtomicU32>, Arc<AtomicU32>) {
     (upper, queries, cancels)
 }
 
-/// It is active until it is completed, and reports what its query makes of the status.
+/// The request is active until it is completed, and reports the status that its query returns.
 pub fn completed<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let device = rank.device;
     let (upper, queries, _) = counted(false);
@@ -62,7 +62,7 @@ pub fn completed<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         "waiting twice",
     );
 
-    // Only requests of this kind are completed so.
+    // Only requests of this kind can be completed this way.
     let receive = rank.irecv(&rank.from(rank.previous(), 1), 1);
     let wrong = device.complete_upper(receive.request, Status::EMPTY);
     fails(wrong, ErrorKind::InvalidRequest, "completing a receive");
@@ -72,8 +72,8 @@ pub fn completed<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// The request for what is over at once is complete whatever is done with it, as often as one
-/// likes; there is room for others as long as few are active.
+/// The request for operations that are complete at once stays complete, whatever is done with it
+/// and however often. There is room for others as long as few are active.
 pub fn done_at_once<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let (device, done) = (rank.device, Request::DONE);
     assert!(device.has_request_room());

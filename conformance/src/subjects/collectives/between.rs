@@ -14,7 +14,7 @@ use crate::plain::Lent;
 use crate::rank::{Rank, fails};
 
 impl Call {
-    /// Does an operation between two groups.
+    /// Runs an operation between two groups.
     ///
     /// # Safety
     /// As [`inter::run`].
@@ -41,18 +41,18 @@ impl Call {
     }
 }
 
-/// The first third of the ranks and the others.
+/// The first third of the ranks as one group, and the rest as the other.
 struct Halves<'c, 'd, D: Device> {
     comm: &'c InterCommunicator<Lent<'d, D>>,
-    /// World rank of the first of the other group.
+    /// World rank of the other group's first rank.
     first: u32,
     others: u32,
 }
 
 impl<D: Device> Halves<'_, '_, D> {
-    /// Does an operation.
+    /// Runs an operation.
     fn done(&self, call: Call, operation: &InterOperation<'_>) {
-        // SAFETY: the buffers live in the caller, who looks at them after this returns; any bits
+        // SAFETY: the buffers live in the caller, which looks at them after this returns; any bits
         // are valid numbers.
         let outcome = unsafe { call.between(self.comm, operation) };
         outcome.unwrap_or_else(|error| panic!("{} {call:?}: {error}", operation.name()));
@@ -64,7 +64,7 @@ impl<D: Device> Halves<'_, '_, D> {
     }
 }
 
-/// Where the first rank of the group is, seen by one that is in it or is not.
+/// The first rank of a group as the root, as a member of that group or of the other names it.
 fn first(mine: bool, rank: u32) -> Root {
     match (mine, rank) {
         (false, _) => Root::Remote(0),
@@ -73,7 +73,7 @@ fn first(mine: bool, rank: u32) -> Root {
     }
 }
 
-/// Splits the world in two groups of different sizes.
+/// Splits the world into two groups of different sizes.
 fn between<D: Device>(
     rank: &Rank<'_, D>,
     options: Options,
@@ -101,7 +101,7 @@ fn between<D: Device>(
     });
 }
 
-/// So many units go from a rank to another, and to rank 0 what goes to all.
+/// How many units one rank sends to another. What goes to all ranks has the length for rank 0.
 fn units(from: u32, to: u32) -> usize {
     [1, 0, 1_500, 3][(from + to) as usize % 4]
 }
@@ -110,8 +110,8 @@ fn content(from: u32, to: u32, units: usize) -> Vec<u8> {
     Bytes::content(from, to, units * UNIT)
 }
 
-/// Operations that move data, with the root in each group, in every form of the call, in the debug
-/// mode as well.
+/// Operations that move data, with the root in each group, in every form of the call, and in the
+/// debug mode as well.
 pub fn two_groups_move<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     for options in [Options::default(), debug_mode()] {
         between(rank, options, |_, two| {
@@ -225,7 +225,7 @@ fn all_to_all<D: Device>(two: &Halves<'_, '_, D>, me: u32, call: Call, strided: 
     assert_eq!(recv.memory(), expected.memory(), "alltoall {call:?}");
 }
 
-/// Each group gets what the other one's contributions come to.
+/// Each group gets the reduction of the other group's contributions.
 pub fn two_groups_reduce<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     for options in [Options::default(), debug_mode()] {
         between(rank, options, |_, two| {
@@ -277,7 +277,7 @@ fn reduce<D: Device>(
     }
 }
 
-/// As many items in both groups, which do not divide them alike.
+/// Equally many items in both groups, which divide them differently.
 fn reduce_scatter<D: Device>(
     two: &Halves<'_, '_, D>,
     me: u32,
@@ -317,7 +317,7 @@ fn reduce_scatter<D: Device>(
     assert_eq!(recv, &result[start..start + mine], "{call:?} {counts:?}");
 }
 
-/// A root that is not in the other group, and buffers that are missing, are errors everywhere.
+/// A root that is not in the other group, and missing buffers, are errors on every rank.
 pub fn two_groups_bad_arguments<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     between(rank, Options::default(), |comm, two| {
         let mut one = Buffer::one(1, false);
@@ -346,8 +346,9 @@ pub fn two_groups_bad_arguments<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// In the debug mode, where one rank of two groups calls something else than the others, all end
-/// with one text that names it, in every form of the call; nobody hangs.
+/// In the debug mode, if one rank of two groups makes a different call than the others, all calls
+/// end with the same text, which names that rank. This holds in every form of the call, and no rank
+/// hangs.
 pub fn two_groups_disagree<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     between(rank, debug_mode(), |_, two| {
         let low = two.first > 0;
@@ -373,14 +374,14 @@ pub fn two_groups_disagree<D: Device>(rank: &Rank<'_, D>) -> Verdict {
                 bcast(&mut data, right)
             };
             refused(&what, &[&last, "barrier", "world rank 0", "bcast"]);
-            // The last rank takes the root, which is in the other group, for one of its own.
+            // The last rank takes the root, which is in the other group, for one of its own group.
             let root = if odd { Root::Beside } else { right };
             let beside = format!("{last} calls bcast beside the root");
             refused(
                 &bcast(&mut data, root),
                 &[&beside, "world rank 0 calls bcast as the root"],
             );
-            // And it takes itself for the root.
+            // And the last rank takes itself for the root.
             let root = if odd { Root::Here } else { right };
             let itself = format!("{last} calls bcast as the root");
             refused(&bcast(&mut data, root), &[&itself]);
@@ -402,7 +403,7 @@ pub fn two_groups_disagree<D: Device>(rank: &Rank<'_, D>) -> Verdict {
                 &sum,
                 &[&last, "allreduce with operator max", "operator sum"],
             );
-            // And all are as good as before.
+            // And all are in working order afterwards.
             two.done(call, &InterOperation::Barrier);
             broadcast(two, rank.me(), right, call);
         }

@@ -1,4 +1,4 @@
-//! Buffers of collective operations: blocks in every form, with what is in them.
+//! Buffers of collective operations: blocks in every form, and their contents.
 
 use portolan_coll::{BlocksArg, LayoutsArg, Many};
 use portolan_core::buffer::{MemoryKind, TypedBuf};
@@ -7,11 +7,11 @@ use portolan_datatype::Layout;
 /// Bytes of a unit: blocks are some units long.
 pub(crate) const UNIT: usize = 8;
 
-/// What is in messages.
+/// The contents of messages.
 pub(crate) struct Bytes;
 
 impl Bytes {
-    /// `len` bytes that tell from whom they are, for whom, and where they belong.
+    /// `len` bytes that identify their sender, their receiver and their place.
     pub(crate) fn content(from: u32, to: u32, len: usize) -> Vec<u8> {
         let byte = |at: usize| {
             let (from, to) = (from as usize * 131, to as usize * 37);
@@ -21,7 +21,7 @@ impl Bytes {
     }
 }
 
-/// In which form blocks are given.
+/// The form in which blocks are given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Equal,
@@ -34,17 +34,17 @@ pub(crate) enum Form {
 pub(crate) struct Buffer {
     form: Form,
     counts: Vec<usize>,
-    /// As the form counts them.
+    /// In the unit that the form uses.
     displacements: Vec<isize>,
     layouts: Vec<Layout>,
-    /// The layout of all blocks but in the last form, where there are any or none.
+    /// The layout of all blocks, except in the last form, where each block has its own.
     layout: Layout,
     memory: Vec<u8>,
 }
 
 impl Buffer {
-    /// Blocks of so many units: without gaps, or in reverse order with gaps between them and, if
-    /// `strided`, in them.
+    /// Makes blocks of these numbers of units: without gaps, or in reverse order with gaps between
+    /// them and, if `strided`, inside them.
     pub(crate) fn new(form: Form, units: &[usize], strided: bool) -> Self {
         let int = Layout::of::<u32>();
         let column = Layout::vector(2, 1, 2, &int).expect("a legal vector");
@@ -128,7 +128,7 @@ impl Buffer {
         }
     }
 
-    /// Puts data into a block.
+    /// Writes data into a block.
     pub(crate) fn put(&mut self, block: usize, data: &[u8]) {
         let (layout, count) = (&self.layouts[block], self.counts[block]);
         assert_eq!(data.len(), layout.size() * count, "block {block}");
@@ -147,7 +147,7 @@ impl Buffer {
         }
     }
 
-    /// Everything in it, gaps included.
+    /// The whole memory, including gaps.
     pub(crate) fn memory(&self) -> &[u8] {
         &self.memory
     }

@@ -9,12 +9,12 @@ use super::{Call, world};
 use crate::case::Verdict;
 use crate::rank::{Rank, fails};
 
-/// What goes along an edge in a lane: so many units.
+/// How many units go along an edge in a lane.
 fn units(from: u32, to: u32, lane: u32) -> usize {
     [2, 0, 900, 1][(from + 2 * to + lane) as usize % 4]
 }
 
-/// Exchanges something with all neighbours, in every form of the call.
+/// Exchanges data with all neighbours, in every form of the call.
 fn exchange<D: Device>(comm: &Communicator<D>) {
     let me = comm.rank();
     let Neighbours {
@@ -72,7 +72,7 @@ fn exchange<D: Device>(comm: &Communicator<D>) {
     }
 }
 
-/// On grids, also with neighbours that are not there, and with one rank on both sides.
+/// On grids, including missing neighbours, and one rank on both sides.
 pub fn neighbours_on_grids<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     world(rank, Options::default(), |comm| {
         let size = rank.size();
@@ -94,7 +94,7 @@ pub fn neighbours_on_grids<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// In graphs, with edges that are there twice or lead to the rank itself, and ranks without any.
+/// On graphs, with duplicate edges, edges from a rank to itself, and ranks without edges.
 pub fn neighbours_in_graphs<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     world(rank, Options::default(), |comm| {
         let (me, next, previous) = (rank.me(), rank.next(), rank.previous());
@@ -102,7 +102,7 @@ pub fn neighbours_in_graphs<D: Device>(rank: &Rank<'_, D>) -> Verdict {
             .dist_graph_create_adjacent(vec![previous, me, previous], vec![next, next, me], false)
             .expect("a ring");
         exchange(&ring);
-        // Everybody sends to rank 0 and hears from nobody.
+        // All ranks send to rank 0 and receive from none.
         let sources: Vec<_> = (0..rank.size()).filter(|_| me == 0).collect();
         let star = comm
             .dist_graph_create_adjacent(sources, vec![0], false)
@@ -124,8 +124,8 @@ pub fn neighbours_in_graphs<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Whoever gets more or less along an edge than its counts say hears who sent how much, whatever
-/// the device's own words are.
+/// A rank that receives more or less along an edge than its counts say gets an error that tells
+/// which rank sent how much, however the device words it.
 pub fn neighbours_of_other_lengths<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let (me, last) = (rank.me(), rank.last());
     world(rank, Options::default(), |comm| {
@@ -133,7 +133,7 @@ pub fn neighbours_of_other_lengths<D: Device>(rank: &Rank<'_, D>) -> Verdict {
             .dist_graph_create_adjacent(vec![rank.previous()], vec![rank.next()], false)
             .expect("a ring");
         for (sent, kind) in [(3, ErrorKind::Truncated), (1, ErrorKind::InvalidCount)] {
-            // A persistent one would be started again where nothing was wrong.
+            // A persistent operation would be started again on ranks where nothing was wrong.
             for call in [Call::Blocking, Call::Nonblocking] {
                 let mut mine = Buffer::one(if me == last { sent } else { 2 }, false);
                 let mut all = Buffer::new(Form::Blocks, &[2], false);

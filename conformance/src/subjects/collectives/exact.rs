@@ -9,7 +9,7 @@ use super::{Call, world};
 use crate::case::Verdict;
 use crate::rank::Rank;
 
-/// Their sum is 3, which no order of rounded additions over any number of ranks finds reliably.
+/// Their sum is 3. No order of rounded additions over any number of ranks finds it reliably.
 const NUMBERS: [f64; 11] = [
     1e300,
     3.0,
@@ -33,8 +33,8 @@ fn typed<'a>(items: &mut [f64], layout: &'a Layout) -> TypedBuf<'a> {
     }
 }
 
-/// Sums of floating-point numbers have the same bits on any number of ranks: of the elements of all
-/// ranks' slices, and item by item.
+/// Sums of floating-point numbers have the same bits on any number of ranks: over the elements of
+/// all ranks' slices, and item by item.
 pub fn reproducible<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let share = NUMBERS.into_iter().skip(rank.me() as usize);
     let share: Vec<f64> = share.step_by(rank.size() as usize).collect();
@@ -43,7 +43,7 @@ pub fn reproducible<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     world(rank, options, |comm| {
         let all = exact::sum(comm, &share).expect("a sum");
         assert_eq!(all.to_bits(), 3f64.to_bits());
-        // What the ranks from 1 on have cancels, as far as there are two of them.
+        // The numbers of ranks 1 and up cancel in pairs.
         let noise = match (rank.me(), rank.size()) {
             (1, 3..) => [1e300, 1e17],
             (2, 3..) => [-1e300, -1e17],

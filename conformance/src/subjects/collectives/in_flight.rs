@@ -10,8 +10,8 @@ use super::world;
 use crate::case::Verdict;
 use crate::rank::Rank;
 
-/// What one rank has under way on one communicator: a barrier, and for each length a reduction and
-/// blocks for everybody.
+/// The operations that one rank has under way on one communicator: a barrier and, for each length,
+/// a reduction and blocks for all ranks.
 struct Flight {
     rank: u32,
     size: u32,
@@ -44,7 +44,7 @@ impl Flight {
     }
 
     /// # Safety
-    /// It stays where it is and is left alone until the requests are over.
+    /// The value stays where it is and is left alone until the requests are complete.
     unsafe fn start<D: Device>(
         &mut self,
         comm: &Communicator<D>,
@@ -82,8 +82,8 @@ impl Flight {
     }
 }
 
-/// On three communicators at once, begun in different orders of these, and waited for in different
-/// orders of all. A persistent one is under way beside them.
+/// Operations on three communicators at once, started in different orders of these, and waited for
+/// in different orders of all. A persistent one is under way beside them.
 pub fn in_flight<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let long = rank.eager_max().min(20_000) / UNIT + 1;
     for direct in [true, false] {
@@ -102,7 +102,7 @@ pub fn in_flight<D: Device>(rank: &Rank<'_, D>) -> Verdict {
             };
             let mut persistent = Persistent::new(comm, &operation).expect("a plan");
             for (turn, reduction) in [&sums, &compositions].into_iter().enumerate() {
-                // SAFETY: `kept` lives until the request is over, as all below do.
+                // SAFETY: `kept` lives until the request is complete, as all below do.
                 let beside = unsafe { persistent.start() }.expect("a start");
                 let mut flights = comms.each_ref().map(|comm| Flight::new(comm, [1, long]));
                 let mut requests = Vec::new();
@@ -111,7 +111,7 @@ pub fn in_flight<D: Device>(rank: &Rank<'_, D>) -> Verdict {
                     requests.extend(unsafe { flights[at].start(&comms[at], reduction) });
                 }
                 requests.push(beside);
-                // A step that has no factor in common with the number of operations.
+                // A step that has no common factor with the number of operations.
                 let count = 3 * Flight::OPERATIONS + 1;
                 for at in (0..count).map(|at| (7 * at + 3 * me + turn) % count) {
                     rank.device.wait(requests[at]).expect("the end");

@@ -1,5 +1,5 @@
 //! Collective operations over the device: every operation by every algorithm, in every form of the
-//! call, against what each rank can work out by itself.
+//! call, compared with results that each rank can compute by itself.
 
 mod between;
 mod buffer;
@@ -39,14 +39,14 @@ pub(crate) enum Call {
     Nonblocking,
     /// Started twice.
     Persistent,
-    /// Persistent and started once: in place it would do again what the first start has brought.
+    /// Persistent and started once: in place, a second start would work on the result of the first.
     Once,
 }
 
 impl Call {
     pub(crate) const ALL: [Self; 3] = [Self::Blocking, Self::Nonblocking, Self::Persistent];
 
-    /// The same for an operation in place.
+    /// The corresponding form for an operation in place.
     fn in_place(self) -> Self {
         match self {
             Self::Persistent => Self::Once,
@@ -54,7 +54,7 @@ impl Call {
         }
     }
 
-    /// Does an operation on the communicator.
+    /// Runs an operation on the communicator.
     ///
     /// # Safety
     /// As [`run`].
@@ -82,7 +82,7 @@ impl Call {
     }
 }
 
-/// A world with its collectives as `options` say. No rank leaves it before all are done with it.
+/// Makes a world whose collectives follow `options`. No rank leaves it before all are done with it.
 pub(crate) fn world<D: Device>(
     rank: &Rank<'_, D>,
     options: Options,
@@ -95,8 +95,8 @@ pub(crate) fn world<D: Device>(
     rank.barrier();
 }
 
-/// Runs `body` with an operation done by each of its algorithms, as it is done by default (whether
-/// or not lines are taken), and in the debug mode.
+/// Runs `body` with an operation done by each of its algorithms, by the default choice (with and
+/// without lines), and in the debug mode.
 pub(crate) fn by_every_algorithm<D: Device>(
     rank: &Rank<'_, D>,
     operation: Name,
@@ -136,14 +136,14 @@ fn middle<D: Device>(rank: &Rank<'_, D>) -> u32 {
     }
 }
 
-/// Ranks compare what they call.
+/// Options with which ranks compare what they call.
 fn debug_mode() -> Options {
     let mut options = Options::default();
     options.compare = true;
     options
 }
 
-/// A barrier ends on every rank. (That it does not end too early, `coll` tests by itself.)
+/// A barrier ends on every rank. (`coll` itself tests that it does not end too early.)
 pub fn barrier<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     by_every_algorithm(rank, Name::Barrier, |comm| {
         for call in Call::ALL {
@@ -154,7 +154,8 @@ pub fn barrier<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Everybody has what the root had, also where ranks give the same numbers by different layouts.
+/// Every rank gets the root's data, also where ranks describe the same numbers by different
+/// layouts.
 pub fn bcast<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let lens = [0, 1, rank.eager_max().min(20_000) / UNIT + 1, 20_001];
     by_every_algorithm(rank, Name::Bcast, |comm| {
@@ -183,8 +184,8 @@ pub fn bcast<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// In the debug mode a block that only its sender, or only its receiver, thinks to be empty is an
-/// error for the receiver, and nobody hangs.
+/// In the debug mode, a block that only its sender, or only its receiver, believes to be empty is
+/// an error for the receiver, and no rank hangs.
 pub fn empty_for_one_side<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     world(rank, debug_mode(), |comm| {
         let wrong = rank.last();
@@ -214,7 +215,7 @@ pub fn empty_for_one_side<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// What is wrong with the arguments is said before any message is sent, in every form of the call.
+/// Errors in the arguments are reported before any message is sent, in every form of the call.
 pub fn bad_arguments<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     world(rank, Options::default(), |comm| {
         let size = rank.size() as usize;
@@ -285,7 +286,7 @@ pub fn bad_arguments<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         }
         for (operation, kind, what) in wrong {
             for call in Call::ALL {
-                // SAFETY: nothing is done with buffers where arguments are wrong.
+                // SAFETY: buffers are not used where arguments are wrong.
                 fails(unsafe { call.operation(comm, &operation) }, kind, what);
             }
         }

@@ -9,10 +9,10 @@ use super::{Call, by_every_algorithm, middle};
 use crate::case::Verdict;
 use crate::rank::Rank;
 
-/// Blocks as they are given: form, strided, units of each rank's block.
+/// Blocks as they are given: form, whether strided, units of each rank's block.
 type Shape = (Form, bool, Vec<usize>);
 
-/// Nothing, a little, more than is sent eagerly; and of different lengths.
+/// Empty blocks, short ones, and ones too long to be sent eagerly; and blocks of different lengths.
 fn shapes<D: Device>(rank: &Rank<'_, D>) -> Vec<Shape> {
     let size = rank.size() as usize;
     let long = rank.eager_max().min(20_000) / UNIT + 1;
@@ -37,19 +37,19 @@ fn content(from: u32, to: u32, units: usize) -> Vec<u8> {
     Bytes::content(from, to, units * UNIT)
 }
 
-/// The call for a turn, so that all have their turns.
+/// The form of the call for a turn, so that every form is used.
 fn call(turn: usize) -> Call {
     Call::ALL[turn % Call::ALL.len()]
 }
 
-/// Does an operation and compares all memory.
+/// Runs an operation and compares all memory.
 fn check<D: Device>(comm: &Communicator<D>, call: Call, operation: &Operation<'_>) {
-    // SAFETY: the buffers live in the caller, who looks at them after this returns.
+    // SAFETY: the buffers live in the caller, which looks at them after this returns.
     let outcome = unsafe { call.operation(comm, operation) };
     outcome.unwrap_or_else(|error| panic!("{} {call:?}: {error}", operation.name()));
 }
 
-/// The root has everybody's contribution.
+/// The root gets the contributions of all ranks.
 pub fn gather<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     by_every_algorithm(rank, Name::Gather, |comm| {
         for (turn, (form, strided, units)) in shapes(rank).into_iter().enumerate() {
@@ -87,7 +87,7 @@ pub fn gather<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Everybody has its part of what the root had.
+/// Every rank gets its part of the root's data.
 pub fn scatter<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     by_every_algorithm(rank, Name::Scatter, |comm| {
         for (turn, (form, strided, units)) in shapes(rank).into_iter().enumerate() {
@@ -122,7 +122,7 @@ pub fn scatter<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Everybody has everybody's contribution.
+/// Every rank gets the contributions of all ranks.
 pub fn allgather<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     by_every_algorithm(rank, Name::Allgather, |comm| {
         for (turn, (form, strided, units)) in shapes(rank).into_iter().enumerate() {
@@ -151,7 +151,7 @@ pub fn allgather<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Everybody has from everybody what was for it.
+/// Every rank gets from every rank the block meant for it.
 pub fn alltoall<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let long = rank.eager_max().min(20_000) / UNIT + 1;
     let shapes = [
@@ -165,7 +165,7 @@ pub fn alltoall<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         for (turn, (form, strided, some)) in shapes.into_iter().enumerate() {
             for in_place in [false, true] {
                 let me = rank.me();
-                // In place what goes to a rank is as long as what comes from it.
+                // In place, the block that goes to a rank is as long as the one that comes from it.
                 let units = |from: u32, to: u32| {
                     let one_way = if in_place { 0 } else { from };
                     some[(from + to + one_way) as usize % 4]

@@ -13,7 +13,7 @@ use crate::case::Verdict;
 use crate::plain::Lent;
 use crate::rank::Rank;
 
-/// What is combined: pairs of numbers.
+/// A reduction of pairs of numbers.
 pub(super) struct Reduction {
     pub(super) op: Op,
     pub(super) layout: Layout,
@@ -41,7 +41,7 @@ impl Reduction {
         [sums, compositions]
     }
 
-    /// What a rank contributes.
+    /// The contribution of a rank.
     pub(super) fn contribution(rank: u32, items: usize) -> Vec<[u32; 2]> {
         let item = |at: usize| {
             let at = at as u32;
@@ -50,7 +50,7 @@ impl Reduction {
         (0..items).map(item).collect()
     }
 
-    /// What some ranks' contributions come to, in their order.
+    /// The reduction of some ranks' contributions, in their order.
     pub(super) fn reduced(&self, ranks: Range<u32>, items: usize) -> Vec<[u32; 2]> {
         let all = ranks.map(|rank| Self::contribution(rank, items));
         let combine = |left: Vec<[u32; 2]>, right: Vec<[u32; 2]>| {
@@ -72,7 +72,7 @@ impl Reduction {
 
 const OTHER: [u32; 2] = [0xeeee_eeee; 2];
 
-/// Does something with every reduction and several numbers of items, in every form of the call.
+/// Runs `body` with every reduction and several numbers of items, in every form of the call.
 fn each<D: Device>(
     rank: &Rank<'_, D>,
     operation: Name,
@@ -90,15 +90,15 @@ fn each<D: Device>(
     });
 }
 
-/// Does an operation.
+/// Runs an operation.
 fn done<D: Device>(comm: &Communicator<D>, call: Call, operation: &Operation<'_>) {
-    // SAFETY: the buffers live in the caller, who looks at them after this returns; any bits are
+    // SAFETY: the buffers live in the caller, which looks at them after this returns; any bits are
     // valid numbers.
     let outcome = unsafe { call.operation(comm, operation) };
     outcome.unwrap_or_else(|error| panic!("{} {call:?}: {error}", operation.name()));
 }
 
-/// The root has the result.
+/// The root gets the result.
 pub fn reduce<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let me = rank.me();
     each(
@@ -130,7 +130,7 @@ pub fn reduce<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Everybody has the result.
+/// Every rank gets the result.
 pub fn allreduce<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     each(
         rank,
@@ -158,7 +158,7 @@ pub fn allreduce<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// The same of the first number of each pair: the second is a gap.
+/// The same with the first number of each pair only; the second is a gap.
 fn with_gaps<D: Device>(
     comm: &Communicator<D>,
     call: Call,
@@ -182,7 +182,7 @@ fn with_gaps<D: Device>(
     assert_eq!(recv, expected, "{call:?} with gaps");
 }
 
-/// Everybody has its block of the result.
+/// Every rank gets its block of the result.
 pub fn reduce_scatter<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let (me, size) = (rank.me() as usize, rank.size() as usize);
     each(
@@ -232,7 +232,7 @@ pub fn reduce_scatter<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
-/// Everybody has the result of the ranks up to its own, or before it.
+/// Every rank gets the result of the ranks up to it, or before it.
 pub fn scan<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     for (name, exclusive) in [(Name::Scan, false), (Name::Exscan, true)] {
         each(rank, name, |comm, reduction, items, call, in_place| {
