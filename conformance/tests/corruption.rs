@@ -20,7 +20,8 @@ const RANKS: u32 = 3;
 fn job(seed: u64, one_in: u32) -> Vec<Damaged> {
     let mut settings = Settings::default();
     settings.set("ON_FAILURE", "return").expect("a setting");
-    // One-sided operations travel as packets, and nothing is ever full: nobody may wait here.
+    // One-sided operations are sent as packets, and no queue is ever full, because no rank may wait
+    // here.
     let caps = TransportCaps::PULL | TransportCaps::OFFER_WORD;
     let ranks = memory::network_with(
         RANKS,
@@ -40,8 +41,8 @@ fn job(seed: u64, one_in: u32) -> Vec<Damaged> {
         .collect()
 }
 
-/// Everything of every kind, from everybody to everybody; each kind of receive in a context of its
-/// own, so that no wildcard takes what another receive waits for.
+/// Starts every kind of message from every rank to every rank. Each kind of receive has its own
+/// context, so that no wildcard takes a message that another receive waits for.
 fn start(rank: &Rank<'_, Damaged>, round: usize, pending: &mut Vec<Pending>) {
     let tag = round as u32;
     for peer in 0..RANKS {
@@ -78,7 +79,8 @@ fn start_one_sided(rank: &Rank<'_, Damaged>, peer: u32, key: &RegionKey) -> Vec<
     put.into_iter().chain(get).collect()
 }
 
-/// The outcome of a request, if there is one: any, except that it is Portolan's own fault.
+/// Whether a request has ended. Any outcome is accepted, except an error that is Portolan's own
+/// fault.
 fn ended(device: &Damaged, request: Request, seed: u64) -> bool {
     match device.test(request) {
         Ok(status) => status.is_some(),
@@ -126,7 +128,8 @@ fn run(seed: u64, one_in: u32) -> (usize, usize) {
         }
     }
     let failed = |peer: &u32| engines[0].failure_of(ProcId::new(*peer)).is_some();
-    // What has not ended waits for messages whose envelope was damaged; its memory is leaked.
+    // The operations that have not ended wait for messages whose envelope was damaged; their memory
+    // is leaked.
     (over, (0..RANKS).filter(failed).count())
 }
 

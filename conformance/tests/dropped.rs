@@ -1,12 +1,13 @@
-//! A rank that dies after a number of its packets, in the middle of everything: whatever has to do
-//! with it ends with its name, everything else arrives.
+//! A rank that dies after a number of its packets, in the middle of everything. Operations that
+//! depend on it end with an error that names it; everything else arrives.
 
 use portolan_conformance::{Job, Over, Pending, Rank, Sut, Transports, bytes};
 use portolan_core::transport::decorate::{Decorated, DropPeer};
 use portolan_core::transport::memory::{self, Memory};
 use portolan_core::{Device, ErrorKind, Result, Status};
 
-/// The last rank dies for each of the others when `AFTER` of its packets have come there.
+/// The last rank is dead to each of the others as soon as `AFTER` of its packets have arrived
+/// there.
 struct Dropped<const AFTER: u64>;
 
 impl<const AFTER: u64> Transports for Dropped<AFTER> {
@@ -15,7 +16,7 @@ impl<const AFTER: u64> Transports for Dropped<AFTER> {
     const NAME: &'static str = "memory, losing a rank";
 
     fn open(job: &Job) -> Vec<Self::Transport> {
-        // To itself it lives: it hears from the others that it does not.
+        // The rank itself does not notice its death; it learns of it from the others.
         let nobody = u32::MAX;
         let victim = job.ranks - 1;
         let victim_of = |rank| if rank == victim { nobody } else { victim };
@@ -32,7 +33,7 @@ impl<const AFTER: u64> Transports for Dropped<AFTER> {
 /// More than the packets after which a rank is lost.
 const ROUNDS: usize = 8;
 
-/// Everybody sends to everybody, small and large. Returns how many operations failed.
+/// All ranks send to all ranks, small and large. Returns how many operations failed.
 fn talk<D: Device>(rank: &Rank<'_, D>) -> u32 {
     let (me, victim) = (rank.me(), rank.last());
     let mut failures = 0;
@@ -49,7 +50,7 @@ fn talk<D: Device>(rank: &Rank<'_, D>) -> u32 {
     };
     for round in 0..ROUNDS {
         for (len, kind) in [8, rank.long()].into_iter().zip(0..) {
-            // Of the dead, messages arrive late or never: each round has tags of its own.
+            // Messages of the dead rank arrive late or never, so each round has its own tags.
             let tag = 2 * round as u32 + kind;
             let peers = || (0..rank.size()).filter(|&peer| peer != me);
             let receives: Vec<(u32, Pending)> = peers()

@@ -1,4 +1,4 @@
-//! The suite on the reference transport: as it is, cramped, and under decorators that make the
+//! The suite on the reference transport: unchanged, cramped, and under decorators that make the
 //! worst of what the contract allows.
 
 use portolan_conformance::{Job, Over, Transports, suite};
@@ -6,7 +6,7 @@ use portolan_core::transport::decorate::{Decorated, Delay, Refuse};
 use portolan_core::transport::memory::{self, Memory, Options};
 use portolan_core::transport::{Limits, TransportCaps};
 
-/// The reference transport as it is.
+/// The reference transport, unchanged.
 struct Plain;
 
 impl Transports for Plain {
@@ -29,7 +29,7 @@ mod plain {
     suite!(Over<Plain>);
 }
 
-/// The smallest that the contract allows, without any extra: the transport is full all the time.
+/// The smallest transport that the contract allows, without any extras: it is full all the time.
 struct Cramped;
 
 impl Transports for Cramped {
@@ -65,7 +65,7 @@ mod cramped {
     suite!(Over<Cramped>, few);
 }
 
-/// A network that reaches registered memory by its own means, instead of memory that is shared.
+/// A network that reaches registered memory by its own means, in place of shared memory.
 fn remote(job: &Job, more: TransportCaps) -> Vec<Memory> {
     let all = Options::default().caps | TransportCaps::REMOTE | more;
     let caps = all - TransportCaps::DIRECT;
@@ -78,7 +78,7 @@ fn remote(job: &Job, more: TransportCaps) -> Vec<Memory> {
     )
 }
 
-/// Packets wait for random times; memory is put to, got from and changed by the network.
+/// Packets are delayed for random times; the network puts to, gets from and changes memory.
 struct Delayed;
 
 impl Transports for Delayed {
@@ -105,8 +105,8 @@ mod delayed {
     suite!(Over<Delayed>, few);
 }
 
-/// One packet in three is refused though there is room, and the others are delayed. The network
-/// puts and gets, atomic operations go by packets.
+/// One packet in three is refused although there is room, and the others are delayed. The network
+/// puts and gets; atomic operations go by packets.
 struct Refused;
 
 impl Transports for Refused {

@@ -22,7 +22,7 @@ fn packed<T: Datatype>(values: &[T]) -> Vec<u8> {
     bytes
 }
 
-/// What a receiver does: unpack into memory that is no value yet, check, then believe.
+/// What a receiver does: unpack into memory that holds no value yet, check, then use it as a value.
 fn unpacked<T: Datatype>(bytes: &[u8]) -> Result<T, usize> {
     let mut value = MaybeUninit::<T>::zeroed();
     // SAFETY: there is room for one value; it is read only if it is valid.
@@ -36,7 +36,7 @@ fn unpacked<T: Datatype>(bytes: &[u8]) -> Result<T, usize> {
     }
 }
 
-/// The promises of the trait that can be looked at.
+/// Checks the promises of the trait that can be checked.
 fn keeps_its_promises<T: Datatype>() {
     let layout = T::layout();
     let name = std::any::type_name::<T>();
@@ -200,7 +200,7 @@ fn fields_in_the_order_of_declaration() {
     assert_eq!(unpacked::<Padded>(&expected), Ok(value));
     const { assert!(!Padded::CONTIGUOUS && Padded::ANY_BITS && Dense::CONTIGUOUS) };
     assert_eq!(Padded::layout().size(), 11);
-    // Where it lies in memory is the compiler's affair.
+    // It is up to the compiler where it lies in memory.
     assert_eq!(Layout::of::<Dense>().contents(), Dense::layout().contents());
     assert_eq!(offset_of!(Dense, a), 8);
 }

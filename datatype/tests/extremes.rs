@@ -26,7 +26,8 @@ fn places_of_any_size() -> impl Strategy<Value = isize> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever the arguments, a constructor returns, and what it returns can be asked anything.
+    /// Whatever the arguments, a constructor returns, and the layout that it returns answers every
+    /// query.
     #[test]
     fn no_argument_is_too_extreme(
         steps in prop::collection::vec(
@@ -103,7 +104,7 @@ fn sizes_that_do_not_fit_are_errors() {
     assert!(most.packed_size(2, MsgRep::Native).is_ok());
     assert!(most.packed_size(3, MsgRep::Native).is_err());
     assert!(most.span(2).is_err());
-    // Nothing at all fits anywhere.
+    // A layout without data fits anywhere.
     assert!(Layout::hvector(0, 5, isize::MAX, &double).is_ok());
     let nothing = Layout::contiguous(0, &double).expect("nothing");
     let many = Layout::contiguous(usize::MAX, &nothing).expect("nothing, however often");

@@ -5,7 +5,7 @@ use portolan_datatype::{
 };
 use proptest::prelude::*;
 
-/// Where in memory each `u16` of an item lies, in the order of the packed stream.
+/// Where each `u16` of an item lies in memory, in the order of the packed stream.
 fn places(layout: &Layout, array: usize) -> Vec<u16> {
     let memory: Vec<u16> = (0..array as u16).collect();
     let mut packed = vec![0u16; layout.size() / 2];
@@ -27,7 +27,7 @@ fn distributions() -> impl Strategy<Value = Distribution> {
     ]
 }
 
-/// Which rank of a dimension has an index, after the definition.
+/// The rank of a dimension that has an index, according to the definition.
 fn owner(dim: &DarrayDim, index: usize) -> usize {
     match dim.distribution {
         Distribution::None => 0,
@@ -231,7 +231,7 @@ fn arguments_are_kept() -> Result<(), LayoutError> {
         panic!("made by darray of 2 ranks");
     };
     assert_eq!(**kept, dims);
-    // Layouts are equal if made alike.
+    // Layouts made in the same way are equal.
     assert_eq!(block, Layout::hindexed_block(2, &d, &Layout::of::<i32>())?);
     assert_ne!(block, Layout::hindexed_block(2, &d, &Layout::of::<u32>())?);
     Ok(())
@@ -244,10 +244,10 @@ fn the_last_handle_frees() -> Result<(), LayoutError> {
     let outer = Layout::vector(3, 1, 2, &inner)?;
     let clone = outer.clone();
     assert_eq!((inner.handles(), outer.handles()), (2, 2));
-    // Committing holds nothing that counts.
+    // A committed program holds no counted handles.
     clone.commit();
     assert_eq!((inner.handles(), outer.handles()), (2, 2));
-    // The program's handle may go while an operation has one: what it needs stays.
+    // The program may drop its handle while an operation has one: what the operation needs stays.
     drop(outer);
     assert_eq!((clone.handles(), inner.handles()), (1, 2));
     assert_eq!(clone.size(), 48);
@@ -284,7 +284,7 @@ fn bounds_of_structures_are_aligned_unless_set() -> Result<(), LayoutError> {
     );
     let wide = Layout::resized(&byte, -3, 5)?;
     let s = Layout::structure(&[1, 1], &[1, 0], &[wide, double])?;
-    // Bounds that somebody has set count alone (MPI-4, 5.1.6).
+    // Bounds that were set explicitly are the only ones that count (MPI-4, 5.1.6).
     assert_eq!((s.lb(), s.ub()), (-2, 3));
     let nothing = Layout::contiguous(0, &byte)?;
     assert_eq!((nothing.lb(), nothing.extent(), nothing.size()), (0, 0, 0));

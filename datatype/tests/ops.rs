@@ -99,7 +99,7 @@ proptest! {
     }
 }
 
-/// The table of MPI-4, 6.9.2: on which primitives an operator is defined.
+/// The table of MPI-4, 6.9.2: the primitives on which each operator is defined.
 #[test]
 fn definedness() {
     use Predefined::*;
@@ -174,7 +174,8 @@ fn nan_wins_on_either_side() {
     assert_eq!((b[0].index, b[1].index), (7, 3));
 }
 
-/// Whatever the arrangement, gaps stay as they are, and parts of a stream give the same.
+/// In any arrangement, gaps stay as they are, and combining parts of a stream gives the same
+/// result.
 #[test]
 fn arrangements_and_parts() -> Result<(), LayoutError> {
     let layout = Layout::hindexed(&[3, 1, 2], &[24, 0, 56], &Layout::of::<u64>())?;
@@ -217,7 +218,7 @@ fn arrangements_and_parts() -> Result<(), LayoutError> {
     }
     let mut inout = before.clone();
     for position in (0..bytes).step_by(56) {
-        // SAFETY: as above; 56 bytes more or as many as are left.
+        // SAFETY: as above; 56 bytes more, or as many as are left.
         unsafe {
             let from = stream.as_ptr().add(position);
             let len = 56.min(bytes - position);
@@ -380,7 +381,7 @@ fn results_are_values() {
     assert!(Op::SUM.apply_slices(&[one], &mut top).is_err());
     assert_eq!(top, [NonZero::<u8>::MAX]);
 
-    // Bytes of one type are not values of another, even where layouts are equal.
+    // Bytes of one type are not values of another, even if their layouts are equal.
     let on_lights = Op::new(true, |a: Light, _: Light| a);
     assert!(matches!(
         on_lights.apply_slices(&[77u8], &mut [1u8]),
@@ -394,14 +395,14 @@ fn results_are_values() {
     assert_eq!(inout[0], Light::Red);
 }
 
-/// An implementation by hand whose layout is not as long as its values.
+/// A handwritten implementation whose layout is shorter than its values.
 #[cfg(debug_assertions)]
 #[derive(Clone, Copy)]
 #[repr(align(4))]
 struct Longer(#[expect(dead_code, reason = "what is in it does not matter")] u8);
 
 #[cfg(debug_assertions)]
-// SAFETY: it is not kept; `Op::new` notices before anything is read.
+// SAFETY: the contract is broken; `Op::new` notices before anything is read.
 unsafe impl Datatype for Longer {
     const CONTIGUOUS: bool = true;
     const PACKED_SIZE: usize = 1;
@@ -448,13 +449,13 @@ fn items_are_taken_apart_as_far_as_they_lie_side_by_side() -> Result<(), LayoutE
     assert_eq!(Op::SUM.unit(&spread), (&spread, 1));
     let spreads = Layout::contiguous(5, &spread)?;
     assert_eq!(Op::SUM.unit(&spreads), (&spread, 5));
-    // A pair is what the operator knows, and may have a gap.
+    // A pair is what the operator works on, and may have a gap.
     let pair = Layout::of::<Pair<f64>>();
     let pairs = Layout::contiguous(7, &pair)?;
     assert_eq!(Op::MAXLOC.unit(&pairs), (&pair, 7));
     let numbers = Layout::contiguous(2, &one)?;
     assert_eq!(Op::MAXLOC.unit(&numbers), (&numbers, 1));
-    // The program's own know one type, or say nothing.
+    // The program's own operators work on one type, or do not declare one.
     let own = Op::new(true, |a: [f64; 2], _: [f64; 2]| a);
     assert_eq!(own.unit(&array), (&numbers, 6));
     let own = Op::new(true, |a: f64, b: f64| a + b);
@@ -474,7 +475,7 @@ fn codes() {
     assert_eq!(Predefined::from_code(15), None);
 }
 
-/// Ranks may combine the same values in any order, and all of them are to have the same bits.
+/// Ranks may combine the same values in any order, and all of them must get the same bits.
 #[test]
 fn extremes_are_the_same_to_the_last_bit_in_any_order() {
     let odd = [

@@ -58,7 +58,7 @@ proptest! {
         let mut sorted = stream.clone();
         sorted.sort_unstable();
         sorted.dedup();
-        // To receive into overlapping data is erroneous.
+        // Receiving into overlapping data is erroneous.
         prop_assume!(sorted.len() == stream.len());
         let mut memory = Memory::around(&stream);
         let mut expected = Memory::around(&stream);
@@ -162,7 +162,7 @@ fn long_runs_of_small_structures_cut_anywhere() -> Result<(), LayoutError> {
     Ok(())
 }
 
-/// A rank of the other byte order writes natively; here its memory is played by reversed numbers.
+/// A rank of the other byte order writes natively; here reversed numbers play its memory.
 #[test]
 fn a_foreign_rank_is_understood() -> Result<(), LayoutError> {
     use portolan_datatype::ByteOrder;

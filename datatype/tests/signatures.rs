@@ -6,7 +6,7 @@ use model::{Tree, trees};
 use portolan_datatype::{Layout, LayoutError, Pair, Primitive, Signature};
 use proptest::prelude::*;
 
-/// The primitives in the first `bytes` of the stream, and whether one is cut off.
+/// The primitives in the first `bytes` of the stream, and whether another one is cut off.
 fn naive(tree: &Tree, bytes: usize) -> (Vec<Primitive>, bool) {
     let model = tree.model();
     let mut left = bytes;

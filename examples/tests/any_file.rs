@@ -1,10 +1,10 @@
 //! Any file is a matrix, a vector, or an error that names the file: no panic, and no more memory
-//! than the file's own length calls for.
+//! than the file's own length justifies.
 
 use portolan_examples::least_squares::{read_matrix, read_vector};
 use proptest::prelude::*;
 
-/// Lines that are nearly right, with sizes that nobody has memory for among them.
+/// Lines that are nearly right, including sizes that no machine has memory for.
 fn nearly() -> impl Strategy<Value = Vec<u8>> {
     let header = prop_oneof![
         Just("%%MatrixMarket matrix coordinate real general".to_owned()),

@@ -1,11 +1,11 @@
-//! The examples with threads as ranks; those on the bare device are of processes.
+//! The examples with threads as ranks; those on the bare device need processes.
 
-// What cannot be tested here is said.
+// Tests print why they are skipped here.
 #![allow(clippy::print_stderr)]
 
 mod networks;
 
-// Programs as they are, with a `main` that nobody calls here.
+// The programs unchanged, with a `main` that is not called here.
 #[allow(dead_code)]
 #[path = "../src/bin/hello.rs"]
 mod hello;
@@ -96,7 +96,7 @@ fn a_plate_without_a_point_for_each_rank_is_refused() {
 
 #[test]
 fn least_squares_finds_the_known_solution_on_any_number_of_ranks() {
-    // The last has more ranks than rows.
+    // The last job has more ranks than rows.
     for (ranks, columns) in SIZES.map(|ranks| (ranks, 60)).into_iter().chain([(5, 2)]) {
         let (_, expected) = Problem::generate(columns);
         let found = portolan::try_threads(ranks, |world| {
@@ -152,7 +152,7 @@ fn every_example_is_right_over_libfabric() {
             })
         };
         for ranks in [2, network.most.min(5)] {
-            // They panic where they get what they should not; `hello` only talks.
+            // They panic if they receive wrong data; `hello` only prints.
             job().try_threads(ranks, hello::hello).unwrap();
             job().try_threads(ranks, ring::ring).unwrap();
             job().try_threads(ranks, master_worker::program).unwrap();

@@ -1,8 +1,8 @@
-//! The debug mode (`COLL_CHECK`) where ranks create communicators: who calls something else is
-//! named, and nobody waits.
+//! The debug mode (`COLL_CHECK`) where ranks create communicators: a rank that makes a different
+//! call is named, and no rank waits.
 //!
-//! The emulated machine comes first: it notices that all its ranks wait, so that what would hang is
-//! a failure there.
+//! The emulated machine is tested first: it notices when all its ranks wait, so a call that would
+//! hang is a failure there.
 #![cfg(feature = "t3e-sim")]
 
 mod common;
@@ -22,7 +22,7 @@ fn checked(sizes: &[u32], body: impl Fn(World) -> Result<()> + Sync) {
     }
 }
 
-/// That a call was refused on this rank with a text that has `what` in it.
+/// Asserts that a call was refused on this rank with a text that contains `what`.
 #[track_caller]
 fn refused<T>(outcome: Result<T>, what: &str) {
     let Err(error) = outcome else {
@@ -88,7 +88,7 @@ fn whoever_creates_while_others_do_something_else_is_named_on_every_rank() {
                 refused(call(&comm), &what);
             }
         }
-        // The communicator is as good as before, and ranks that agree are left alone.
+        // The communicator works as before, and ranks that agree are left alone.
         for (name, call) in CALLS
             .into_iter()
             .filter(|&(name, _)| name != "blocking intercomm_create")
@@ -99,8 +99,8 @@ fn whoever_creates_while_others_do_something_else_is_named_on_every_rank() {
     });
 }
 
-/// What is compared first, with those of one communicator in the order of the calls, is the same
-/// duplicate on all ranks.
+/// The duplications of one communicator are compared first, in the order of the calls, so each
+/// yields the same duplicate on all ranks.
 #[test]
 fn duplicates_in_the_background_are_compared_in_their_order() {
     checked(&[1, 2, 3], |world| {
@@ -119,7 +119,7 @@ fn duplicates_in_the_background_are_compared_in_their_order() {
             comm.allreduce(&[n], &mut sum, &Op::SUM)?;
             assert_eq!(sum, [n * comm.size()]);
         }
-        // One that nobody waits for is made all the same, and is no harm.
+        // A duplicate that is dropped without a wait is made all the same, and does no harm.
         drop(comm.idup()?);
         comm.idup()?.wait()?.barrier()
     });
@@ -182,7 +182,7 @@ fn creations_of_two_groups_are_compared_over_both() {
             tag: 1.into(),
         };
         let inter = own.intercomm_create(0, Some(remote))?;
-        // Which group comes first is not up to the ranks.
+        // Which group comes first does not depend on the ranks.
         let of = |a: Result<()>| a.expect_err("the ranks call two things").to_string();
         let (first, second) = if left {
             (of(inter.dup().map(drop)), of(inter.split(0, 0).map(drop)))
@@ -208,7 +208,7 @@ fn creations_of_two_groups_are_compared_over_both() {
         );
         let again = inter.idup()?.wait()?;
         again.barrier()?;
-        // What is refused there without any comparison still is, on one rank alone.
+        // Calls that are refused there without any comparison still are, on one rank alone.
         if left {
             let error = inter.remote().dup().expect_err("it is the other group");
             assert_eq!(error.kind(), ErrorKind::InvalidCommunicator, "{error}");
@@ -217,8 +217,8 @@ fn creations_of_two_groups_are_compared_over_both() {
     });
 }
 
-/// Neither messages nor boards have the operator in them: only this mode tells operators apart, in
-/// every form.
+/// Neither messages nor boards carry the operator, so only this mode detects different operators,
+/// in every form of the call.
 #[test]
 fn operators_that_differ_are_named_in_every_form() {
     checked(&[2, 3], |world| {

@@ -1,5 +1,5 @@
-//! Messages from and to memory of a device: of one that faults when the host touches it, and of a
-//! GPU where there is one.
+//! Messages from and to accelerator memory: that of a fake which faults when the host touches it,
+//! and that of a GPU where there is one.
 
 #[path = "device_memory/gpu.rs"]
 mod gpu;
@@ -23,7 +23,7 @@ fn bytes(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|n| ((n + seed) * 31 / 7) as u8).collect()
 }
 
-/// A world with a device of its own, which has `len` bytes.
+/// A world with its own fake accelerator, which has `len` bytes.
 fn with_device(world: &World, len: usize) -> Arc<Fake> {
     let fake = Fake::new(len);
     assert!(world.set_accelerators(vec![Arc::clone(&fake) as _]));
@@ -44,7 +44,7 @@ unsafe fn room<'a>(fake: &Fake, at: usize, len: usize) -> SliceMut<'a, u8> {
     unsafe { SliceMut::new(MemoryKind::Cuda, fake.address(at), len) }
 }
 
-/// Around a ring, from device to device; then through the host in between.
+/// Around a ring, from accelerator to accelerator; then through the host in between.
 fn ring(world: &World) -> portolan::Result<()> {
     let (comm, fake) = (world.comm(), with_device(world, 2 * MOST));
     let (me, n) = (comm.rank(), comm.size());
@@ -52,8 +52,8 @@ fn ring(world: &World) -> portolan::Result<()> {
     for (step, len) in SIZES.into_iter().enumerate() {
         fake.write(0, &bytes(len, me as usize + step));
         let expected = bytes(len, left as usize + step);
-        // SAFETY: the halves of this rank's device, which lives until the ring is over; `ring`
-        // alone uses it.
+        // SAFETY: the halves of this rank's accelerator, which lives until the ring is over; only
+        // `ring` uses it.
         let (mine, mut theirs) = unsafe { (data(&fake, 0, len), room(&fake, MOST, MOST)) };
         let status = comm.sendrecv_device(&mine, right, 1, &mut theirs, left, 1)?;
         assert_eq!((status.source, status.bytes), (left, len as u64));
@@ -95,7 +95,7 @@ fn blocking(world: &World) -> portolan::Result<()> {
     let (comm, fake): (Comm, _) = (world.comm(), with_device(world, 100));
     if comm.rank() == 0 {
         fake.write(0, &bytes(100, 3));
-        // SAFETY: this rank's device lives until the call returns.
+        // SAFETY: this rank's accelerator lives until the call returns.
         return comm.send_device(&unsafe { data(&fake, 0, 100) }, 1, 5);
     }
     fake.write(0, &[9; 100]);
@@ -117,7 +117,7 @@ fn a_rank_may_send_to_itself() {
         let (comm, fake) = (world.comm(), with_device(&world, 2 * MOST));
         for len in SIZES {
             fake.write(0, &bytes(len, 7));
-            // SAFETY: the halves of this rank's device, which nobody else uses.
+            // SAFETY: the halves of this rank's accelerator, which no other code uses.
             let (mine, mut room) = unsafe { (data(&fake, 0, len), room(&fake, MOST, len)) };
             comm.send_device(&mine, 0, 1)?;
             let mut host = bytes(len, 9);
@@ -140,13 +140,13 @@ fn a_message_to_a_rank_whose_driver_fails_is_not_taken_back() {
     portolan::try_threads(2, |world| {
         let (comm, fake) = (world.comm(), with_device(&world, 2 * MOST));
         fake.write(0, &bytes(MOST, 1));
-        // SAFETY: the halves of this rank's device, which lives until this is over.
+        // SAFETY: the halves of this rank's accelerator, which lives until this is over.
         let (mine, mut theirs) = unsafe { (data(&fake, 0, MOST), room(&fake, MOST, MOST)) };
         if comm.rank() == 0 {
             fake.fail_after(0);
             let sent = comm.send_device(&mine, 1, 1).unwrap_err();
             assert_eq!(sent.kind(), ErrorKind::UnsupportedMemory);
-            // Later than the other rank knows that nothing comes.
+            // Later than the other rank learns that no message comes.
             let mut host = vec![0; MOST];
             comm.recv_into(&mut host, 1, 1)?;
             assert!(host == bytes(MOST, 1));
@@ -170,7 +170,7 @@ fn without_a_driver_such_memory_is_refused_and_not_touched() {
         assert!(world.set_accelerators(Vec::new()));
         assert!(!world.set_accelerators(Vec::new()), "it is settled");
         let (comm, fake) = (world.comm(), Fake::new(100));
-        // SAFETY: nothing will be sent or received; what was, would fault.
+        // SAFETY: nothing is sent or received; if it were, the access would fault.
         let (mine, mut theirs) = unsafe { (data(&fake, 0, 10), room(&fake, 50, 10)) };
         let refused = |kind: ErrorKind| assert_eq!(kind, ErrorKind::UnsupportedMemory);
         refused(comm.send_device(&mine, 0, 1).unwrap_err().kind());
@@ -184,7 +184,8 @@ fn an_address_that_the_driver_does_not_know_is_an_error() {
     portolan::threads(1, |world| {
         let (comm, _fake) = (world.comm(), with_device(&world, 100));
         let host = [0_u8; 8];
-        // SAFETY: memory of the host, which the driver does not touch: it knows its own.
+        // SAFETY: memory of the host, which the driver does not touch, because it recognises its
+        // own.
         let wrong = unsafe { Slice::<u8>::new(MemoryKind::Cuda, host.as_ptr() as u64, 8) };
         let error = comm.send_device(&wrong, 0, 1).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::UnsupportedMemory, "{error}");
@@ -201,7 +202,7 @@ fn put_and_get() {
             fake.write(0, &sent);
             fake.write(len, &vec![9; len]);
             let driver = Arc::clone(&fake) as _;
-            // SAFETY: this rank's device, which nobody else uses.
+            // SAFETY: this rank's accelerator, which no other code uses.
             unsafe { one_sided::there_and_back(&comm, driver, fake.address(0), len) }?;
             let arrived = if comm.rank() == 0 { sent } else { vec![9; len] };
             assert!(fake.read(len, len) == arrived, "{len} bytes");
@@ -222,7 +223,7 @@ fn memory_of_devices_is_shared() {
                 fake.write(0, &bytes(len, me as usize));
                 fake.write(MOST, &vec![9; 2 * MOST]);
                 let places = [0, MOST, 2 * MOST].map(|at| fake.address(at));
-                // SAFETY: thirds of this rank's device, which nobody else uses.
+                // SAFETY: thirds of this rank's accelerator, which no other code uses.
                 unsafe { one_sided::to_the_right(&comm, MemoryKind::Cuda, places, len) }?;
                 assert!(
                     fake.read(MOST, len) == bytes(len, left as usize),
@@ -245,7 +246,7 @@ fn between_gpus() {
     gpu::between_gpus(&[]);
 }
 
-/// Through the host: libfabric's TCP takes no such memory.
+/// Through the host: libfabric's TCP provider does not accept such memory.
 #[test]
 fn between_gpus_over_tcp() {
     gpu::between_gpus(&[
@@ -255,7 +256,7 @@ fn between_gpus_over_tcp() {
     ]);
 }
 
-/// By the provider, where the library was built with CUDA.
+/// Directly by the provider, where the library was built with CUDA.
 #[test]
 fn between_gpus_over_libfabrics_shared_memory() {
     gpu::between_gpus(&[
@@ -270,8 +271,8 @@ fn managed_memory_is_the_hosts_too() {
     gpu::managed();
 }
 
-/// The same with a driver of our own in place of CUDA's: what is called, in which order and with
-/// what, is shown on machines without a GPU, too.
+/// The same with a driver of our own in place of CUDA's. It records which functions are called, in
+/// which order and with which arguments, on machines without a GPU, too.
 #[test]
 fn between_gpus_of_a_driver_without_any() {
     let place = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
@@ -299,7 +300,7 @@ fn between_gpus_of_a_driver_without_any() {
     std::fs::remove_dir_all(&place).expect("a directory");
 }
 
-/// Runs a test with the driver in this directory, and looks at what that says at the end.
+/// Runs a test with the driver in this directory, and checks what the driver prints at the end.
 fn with_driver(test: &str, place: &std::path::Path) {
     let this = std::env::current_exe().expect("this program");
     let output = Command::new(this)
@@ -312,7 +313,7 @@ fn with_driver(test: &str, place: &std::path::Path) {
     let said = String::from_utf8_lossy(&said);
     assert!(output.status.success(), "{test}: {said}");
     if let Some(skip) = said.lines().find_map(|line| line.strip_prefix("skipped: ")) {
-        // There may be no libfabric.
+        // libfabric may be missing.
         assert!(test.contains("_over_"), "{test}: {said}");
         return gpu::skipped(test, skip);
     }

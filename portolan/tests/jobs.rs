@@ -45,7 +45,7 @@ fn settings_that_cannot_be_used_are_errors() {
     );
 }
 
-/// A panic is an event for the others, and names its rank.
+/// A panic is an event for the other ranks, and names its rank.
 #[test]
 fn a_panic_ends_the_waiting_of_the_others_and_names_its_rank() {
     for transport in common::transports() {
@@ -102,7 +102,7 @@ fn the_first_error_of_a_rank_is_the_jobs() {
     );
 }
 
-/// SND-16 and COR-07: handles that are leaked or outlive the end do not keep others waiting.
+/// SND-16 and COR-07: handles that are leaked or outlive the end do not make other ranks wait.
 #[test]
 fn leaked_handles_do_not_keep_the_job_from_ending() {
     jobs(&[3], |world| {
@@ -129,8 +129,8 @@ fn finalize_says_what_was_left() {
     });
 }
 
-/// MPI-4 section 11.2.4: the attributes of the communicator of a rank alone go when the world does,
-/// even if a handle of it is left, in the opposite order of their setting.
+/// MPI-4 section 11.2.4: when the world goes, the attributes of the communicator of one rank alone
+/// go too, even if a handle of it is left, in the reverse of the order in which they were set.
 #[test]
 fn the_rank_alone_says_farewell_first() {
     for finalize in [true, false] {
@@ -184,7 +184,8 @@ fn a_rank_that_gives_up_after_an_error_does_not_wait_and_is_not_waited_for() {
     assert!(error.to_string().contains("left after an error"), "{error}");
 }
 
-/// A rank that has dealt with an error and says so loses nothing of what it had started.
+/// A rank that has dealt with an error and says so loses none of the operations that it had
+/// started.
 #[test]
 fn a_rank_that_deals_with_an_error_and_says_so_is_waited_for() {
     let body = |world: &World| -> portolan::Result<()> {
@@ -235,8 +236,8 @@ fn one_thread_steps_several_ranks() {
     assert_eq!(seen, 0b11111);
 }
 
-/// Its memory is gone with it: nobody reads what is left of a message that it had given up, and
-/// nobody waits for it.
+/// The rank's memory is gone with it: no rank reads the rest of a message that it had given up, and
+/// no rank waits for it.
 #[test]
 fn what_a_rank_that_left_still_had_to_send_is_an_error() {
     for transport in common::transports() {
@@ -254,7 +255,7 @@ fn what_a_rank_that_left_still_had_to_send_is_an_error() {
     }
 }
 
-/// Whoever copies from its memory has copied what was there, or has an error.
+/// A rank that copies from its memory either has copied the data that was there, or gets an error.
 #[test]
 fn a_rank_that_fails_takes_its_memory_when_nobody_reads_it() {
     for transport in common::transports() {
@@ -279,7 +280,7 @@ fn a_rank_that_fails_takes_its_memory_when_nobody_reads_it() {
     }
 }
 
-/// Whether what goes to it found room first or not.
+/// They end whether or not the messages found room first.
 #[test]
 fn sends_to_a_rank_that_left_end() {
     for transport in common::transports() {
@@ -304,7 +305,7 @@ fn sends_to_a_rank_that_left_end() {
     }
 }
 
-/// What it had sent is received; what it has not sent nobody waits for.
+/// What it had sent is received; no rank waits for what it has not sent.
 #[test]
 fn receives_from_a_rank_that_left_end() {
     for transport in common::transports() {
@@ -321,7 +322,7 @@ fn receives_from_a_rank_that_left_end() {
         let remedy = "receive, or send, all messages before a rank finalizes";
         assert!(text.contains("world rank 0 has left the job"), "{text}");
         assert!(text.contains(remedy), "{text}");
-        // The others are there.
+        // The other ranks still exist.
         two.comm().send(&[1_u8; 8], 1, 9).unwrap();
         assert_eq!(any.wait().unwrap().buf, [1; 8], "{transport}");
     }
@@ -351,7 +352,7 @@ fn duplicates_keep_their_messages_apart() {
         other.bsend(&[2u8], right, 0)?;
         assert_eq!(other.recv::<u8>(left, 0)?.0, [2]);
         assert_eq!(comm.recv::<u8>(Source::Any, Tags::Any)?.0, [1]);
-        // Ids come back: many more communicators than there are ids, over time.
+        // Ids are reused: many more communicators than there are ids, over time.
         for _ in 0..50 {
             let third = other.dup()?;
             third.barrier()?;
@@ -461,8 +462,8 @@ fn collectives_agree_at_every_size() {
         let mut sum = [u64::from(me), 1];
         comm.allreduce_in_place(&mut sum, &Op::SUM)?;
         assert_eq!(sum, [u64::from(n * (n - 1) / 2), u64::from(n)]);
-        // Associative and not commutative: keeps the left operand's first digit, the right one's
-        // last.
+        // Associative and not commutative: keeps the left operand's first digit and the right
+        // operand's last.
         let ends = Op::new(false, |a: (u32, u32), b: (u32, u32)| (a.0, b.1));
         assert_eq!(comm.allreduce_one((me, me), &ends)?, (0, n - 1));
         comm.barrier()

@@ -1,4 +1,4 @@
-//! SND-11: the thread level is in the types. What this file says holds if it compiles.
+//! SND-11: the thread level is in the types. The claims of this file hold if it compiles.
 
 use portolan::{
     CartComm, Comm, InterComm, Message, Multiple, PersistentRecv, RecvRequest, Scope, SendRequest,

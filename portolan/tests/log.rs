@@ -1,7 +1,7 @@
-//! Messages for people, and counters: where they go, and how many.
+//! Log messages and counters: where they go, and how many there are.
 //!
-//! What a process says on standard error is the process's, so every test runs this program again as
-//! a rank of its own.
+//! Standard error belongs to the process, so every test runs this program again as a rank of its
+//! own.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use portolan::coll::Counters;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// Runs one of the ranks below as a process; its standard output and standard error.
+/// Runs one of the ranks below as a process; returns its standard output and standard error.
 fn rank(name: &str, log: Option<&str>) -> (String, String) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", name, "--ignored", "--nocapture"]);
@@ -59,7 +59,8 @@ fn the_most_talkative_world_of_a_process_decides() {
     assert_eq!(err, LEFT);
 }
 
-/// What collective operations have cost is summed over communicators, whether they are gone or not.
+/// The cost of collective operations is summed over all communicators, whether they still exist or
+/// not.
 #[test]
 fn counters_are_of_all_communicators() {
     for name in ["counts", "counts_and_drops"] {
@@ -71,7 +72,7 @@ fn counters_are_of_all_communicators() {
     }
 }
 
-/// Its `World::finalize` warns of the communicator.
+/// The warning about the communicator comes from its `World::finalize`.
 fn leave_something_behind(builder: portolan::Builder) {
     let world = builder.build().unwrap();
     let _left = world.comm().dup().unwrap();
@@ -92,7 +93,8 @@ fn has_a_silent_world_and_another() {
     leave_quietly();
 }
 
-/// A later world that wants less does not silence the earlier one; it has nothing to say itself.
+/// A later world with a lower log level does not silence the earlier one; it has nothing to log
+/// itself.
 fn leave_quietly() {
     let world = portolan::Builder::new().build().unwrap();
     world.finalize().unwrap();
@@ -128,7 +130,8 @@ fn counts_and_drops() {
 #[ignore = "a rank of another test"]
 fn listens() {
     let world = portolan::init().unwrap();
-    // Behind the start of the world: nothing is in the way of a subscriber.
+    // After the start of the world, which has not installed a subscriber that would stand in the
+    // way.
     tracing::subscriber::set_global_default(Listener::default()).unwrap();
     let _left = world.comm().dup().unwrap();
     world.finalize().unwrap();

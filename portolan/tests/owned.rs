@@ -79,9 +79,10 @@ fn requests_may_be_dropped_in_every_state() {
     jobs(&[2], |world| {
         let comm = world.comm();
         let other = 1 - comm.rank();
-        // A receive that nothing matches: dropped, it catches nothing.
+        // A receive that no message matches: once dropped, it takes no message.
         drop(comm.irecv_owned(vec![0u8; 10], other, 0)?);
-        // Sends go their way: short, long, and one that nobody has matched yet.
+        // Dropped sends still deliver: a short one, a long one, and one that no receive has matched
+        // yet.
         drop(comm.isend_owned(vec![1u8; 10], other, 0)?);
         drop(comm.isend_owned(vec![2u8; 1 << 20], other, 0)?);
         let shared: Arc<[u8]> = vec![3; 1 << 20].into();
@@ -89,7 +90,7 @@ fn requests_may_be_dropped_in_every_state() {
         assert_eq!(comm.recv::<u8>(other, 0)?.0, [1; 10]);
         assert_eq!(comm.recv::<u8>(other, 0)?.0, vec![2; 1 << 20]);
         assert_eq!(comm.recv::<u8>(other, 0)?.0, vec![3; 1 << 20]);
-        // A complete receive that nobody looked at.
+        // A complete receive whose result is never read.
         let incoming = comm.irecv_owned(vec![0u8; 1], other, 1)?;
         comm.send(&[1u8], other, 1)?;
         while !incoming.is_complete() {}
@@ -175,7 +176,7 @@ fn requests_of_different_types_are_waited_for_together() {
         let comm = world.comm();
         let mut sum = comm.persistent(Allreduce::new(vec![2], vec![0], Op::SUM))?;
         if comm.rank() == 1 {
-            // One thing after the other, each when the one before has been noticed.
+            // One after the other, each when the previous one has been noticed.
             for tag in 0..5u32 {
                 match tag {
                     0 => comm.send(&[1.5], 0, tag)?,
@@ -296,7 +297,7 @@ fn persistent_requests_guard_their_buffer() {
                 portolan::Status::EMPTY,
                 "it is not active"
             );
-            // Dropped while active, it is taken back.
+            // Dropped while active, it is cancelled.
             incoming.start()?;
             assert_eq!(outgoing.into_buf()?.len(), length);
             drop(incoming);
@@ -311,7 +312,7 @@ fn buffered_sends_do_not_wait_for_anybody() {
     jobs(&[2], |world| {
         let comm = world.comm();
         let other = 1 - comm.rank();
-        // Far more than a transport takes at once, and nobody receives yet.
+        // Far more than a transport takes at once, and no rank receives yet.
         let messages = 200;
         for index in 0..messages {
             comm.bsend(&vec![index as u16; 10_000], other, 0)?;
@@ -351,7 +352,7 @@ fn buffered_sends_respect_the_attached_buffer() {
     while !incoming.is_complete() {
         assert!(zero.iprobe(1, 9).unwrap().is_none());
     }
-    // Room again, as soon as the sender has heard.
+    // There is room again as soon as the sender learns of the receipt.
     while zero.bsend(&message, 1, 0).is_err() {
         assert!(one.iprobe(0, 9).unwrap().is_none());
     }
@@ -361,8 +362,8 @@ fn buffered_sends_respect_the_attached_buffer() {
             assert!(zero.iprobe(1, 9).unwrap().is_none());
         }
     }
-    // The receiver's acknowledgements may wait for room, and this thread is all there is to step
-    // it.
+    // The receiver's acknowledgements may wait for room, and only this thread can step the
+    // receiver.
     for _ in 0..100 {
         assert!(one.iprobe(0, 9).unwrap().is_none() && zero.iprobe(1, 9).unwrap().is_none());
     }
@@ -392,14 +393,14 @@ fn a_lost_buffered_send_is_told_at_the_flush() {
     let text = error.to_string();
     let lost = "a buffered message of 1048576 bytes to rank 1 was lost: world rank 1 has failed: ";
     assert!(text.contains(lost), "{text}");
-    // It is told once, and the buffer is detached.
+    // The error is returned once, and the buffer is detached.
     zero.flush_buffer().unwrap();
     zero.attach_buffer(1).unwrap();
     assert_eq!(zero.detach_buffer().unwrap(), 1);
 }
 
-/// Whose call finds that a message is lost is chance: what is done about it says the communicator
-/// that it was sent on.
+/// It is chance which call finds that a message is lost. The communicator that the message was sent
+/// on decides how the error is handled.
 #[test]
 fn a_lost_buffered_send_is_judged_by_the_communicator_that_it_was_sent_on() {
     let mut worlds = Jobs::in_process(2).unwrap();
@@ -412,7 +413,7 @@ fn a_lost_buffered_send_is_judged_by_the_communicator_that_it_was_sent_on() {
         panic!("on purpose");
     }));
     assert!(panicked.is_err());
-    // By its mode the job, and this process with it, would end.
+    // In that communicator's error mode the job would end, and this process with it.
     let error = own.flush_buffer().unwrap_err();
     assert_eq!(
         (error.kind(), error.peer()),

@@ -1,4 +1,4 @@
-//! Scopes: borrowed buffers stay safe whatever the program does with its handles.
+//! Scopes: borrowed buffers stay safe, whatever the program does with its handles.
 
 mod common;
 
@@ -95,7 +95,7 @@ fn a_panic_in_a_scope_takes_its_receives_back() {
         }));
         assert!(panicked.is_err());
         assert_eq!(buf, [1; 16]);
-        // The receive that was taken back does not catch this message.
+        // The cancelled receive does not take this message.
         comm.send(&[2u8; 16], other, 0)?;
         assert_eq!(comm.recv::<u8>(other, 0)?.0, [2; 16]);
         assert_eq!(buf, [1; 16]);
@@ -117,7 +117,7 @@ fn a_panic_in_a_scope_takes_long_sends_back() {
         }));
         assert!(panicked.is_err());
         drop(big);
-        // Nobody receives before both have taken their message back.
+        // No rank receives before both have cancelled their sends.
         comm.barrier()?;
         comm.send(&[3u8], other, 0)?;
         assert_eq!(comm.recv_one::<u8>(other, 0)?.0, 3);
@@ -125,8 +125,8 @@ fn a_panic_in_a_scope_takes_long_sends_back() {
     });
 }
 
-/// A collective operation cannot be taken back, and the others may wait for what was to come behind
-/// it.
+/// A collective operation cannot be cancelled, and the other ranks may wait for something that was
+/// to follow it.
 #[test]
 fn a_panic_in_a_scope_with_a_collective_operation_is_heard_by_all() {
     for transport in common::transports() {
@@ -142,7 +142,7 @@ fn a_panic_in_a_scope_with_a_collective_operation_is_heard_by_all() {
                 assert!(panicked.is_err());
                 assert_eq!(comm.barrier().unwrap_err().kind(), ErrorKind::PeerFailed);
             } else {
-                // Behind the barrier, for rank 1.
+                // After the barrier, for rank 1.
                 let error = comm.recv_one::<u8>(1, 0).unwrap_err();
                 assert_eq!(
                     (error.kind(), error.peer()),

@@ -38,7 +38,8 @@ fn every_rank_sends_to_every_rank_in_every_mode() {
                 let (to, from) = ((me + distance) % n, (me + n - distance) % n);
                 let data: Vec<u64> = (0..50).map(|i| value(me, i)).collect();
                 let mut got = [0; 60];
-                // The lower of a ring's neighbours speaks first, so that ssend meets its receive.
+                // The lower of two neighbours in the ring sends first, so that ssend meets its
+                // receive.
                 let status = comm.scope(|s| {
                     let incoming = s.recv(&mut got, from, tag)?;
                     match mode {
@@ -112,21 +113,21 @@ fn structs_enums_bools_chars_and_arrays_go_and_come() {
             assert_eq!(comm.recv::<char>(0, 3)?.0, ['é', '∞']);
             assert_eq!(comm.recv::<u16>(0, 4)?.0, [1, 2, 3, 4]);
             assert_eq!(comm.recv_one::<(u8, f64)>(0, 5)?.0, (1, 2.5));
-            // Nothing is a value, too.
+            // The unit value is a value, too.
             comm.recv_one::<()>(0, 6)?;
             Ok(())
         }
     });
 }
 
-/// SND-08 and rsmpi e: what arrives is checked before it is a value.
+/// SND-08 and rsmpi e: received data is checked before it counts as a value.
 #[test]
 fn values_that_are_none_are_errors_and_leave_the_buffer_alone() {
     jobs(&[2], |world| {
         let comm = world.comm();
         if comm.rank() == 0 {
             for _ in 0..4 {
-                // Bytes match everything, so the receiver cannot know better.
+                // Bytes match every type, so the receiver cannot detect the mismatch.
                 comm.send_layout(&[1u8, 0, 7, 1], 4, &Layout::byte(), 1, 0)?;
             }
             return Ok(());
@@ -272,7 +273,7 @@ fn probes_see_and_matched_messages_wait_for_their_buffer() {
             assert!(comm.iprobe(1, 0)?.is_none());
             assert!(comm.try_match_recv(Source::Any, Tags::Any)?.is_none());
             comm.send(&[1u32, 2, 3], 1, 1)?;
-            // Waits for its receive, which comes last.
+            // Waits for its receive, which is posted last.
             let long = comm.isend_owned(vec![7u32; 50_000], 1, 1)?;
             comm.send(&[4u32], 1, 1)?;
             comm.send(&[5u32], 1, 1)?;
@@ -288,7 +289,7 @@ fn probes_see_and_matched_messages_wait_for_their_buffer() {
             assert_eq!(second.count::<u32>(), Some(50_000));
             drop(dropped);
             comm.match_recv(0, 1)?.discard()?;
-            // Later messages do not overtake what was matched, and the order of receiving is free.
+            // Later messages do not overtake a matched one, and the order of receiving is free.
             assert_eq!(comm.recv_one::<u32>(0, 1)?.0, 6);
             assert_eq!(second.recv::<u32>()?.0, vec![7; 50_000]);
             let mut buf = [0u32; 3];
@@ -410,7 +411,7 @@ fn a_rank_talks_to_itself() {
     });
 }
 
-/// What the documentation's examples do not show of communicators out of communicators.
+/// Aspects of derived communicators that the documentation's examples do not show.
 #[test]
 fn communicators_come_from_communicators() {
     jobs(&SIZES, |world| {

@@ -1,5 +1,5 @@
-//! The crate may be found elsewhere: a facade re-exports it. A program that forbids unsafe code
-//! can derive.
+//! The crate may be found under another path: a facade re-exports it. A program that forbids unsafe
+//! code can derive.
 
 #![forbid(unsafe_code)]
 

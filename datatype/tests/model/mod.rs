@@ -262,7 +262,7 @@ pub(crate) fn trees() -> impl Strategy<Value = Tree> {
             (n(), prop::collection::vec(bytes(), 0..20), boxed())
                 .prop_map(|(b, l, t)| Tree::HindexedBlock(b, l, t)),
             prop::collection::vec((n(), bytes(), inner.clone()), 0..6).prop_map(Tree::Struct),
-            // Fields side by side, as most structures have them.
+            // Fields side by side, as in most structures.
             prop::collection::vec((1usize..3, inner.clone()), 1..20).prop_map(|fields| {
                 let mut end = 0;
                 Tree::Struct(
@@ -294,8 +294,8 @@ pub(crate) fn reps() -> impl Strategy<Value = MsgRep> {
     ]
 }
 
-/// Memory around a buffer, filled with bytes that differ, in which any displacement is legal
-/// that the stream of some items has.
+/// Memory around a buffer, filled with distinct bytes, large enough for every displacement in the
+/// stream of some items.
 pub(crate) struct Memory {
     pub(crate) bytes: Vec<u8>,
     pub(crate) origin: isize,

@@ -1,21 +1,21 @@
-//! The networks of libfabric over which the examples run on this host.
+//! The libfabric networks over which the examples run on this host.
 
 use std::path::Path;
 
 use portolan_ofi::{Config, offers};
 
-/// Names a second version of the library: `cargo xtask test` sets it where there is one.
+/// The variable for a second version of the library: `cargo xtask test` sets it where there is one.
 const NEWER: &str = "PORTOLAN_TEST_LIBFABRIC";
 
-/// A provider, and how to have it.
+/// A provider, and the settings that select it.
 pub(crate) struct Network {
-    /// In the names of tests.
+    /// The name in the names of tests.
     pub(crate) name: &'static str,
     /// Names without `PORTOLAN_`, and values; the transport is among them.
     pub(crate) settings: Vec<(&'static str, String)>,
-    /// Most ranks that jobs over it have in tests.
+    /// The largest number of ranks of test jobs over it.
     pub(crate) most: u32,
-    /// Why there is none here.
+    /// Why it is not available here.
     pub(crate) missing: Option<String>,
 }
 
@@ -48,7 +48,7 @@ impl Network {
         }
     }
 
-    /// The same over a second version of the library.
+    /// The same network over a second version of the library.
     fn newer(self, name: &'static str) -> Self {
         let library = std::env::var(NEWER).ok();
         let missing = match &library {
@@ -67,8 +67,8 @@ impl Network {
     }
 }
 
-/// Those that every machine has with libfabric, and the second version's where it is there. The
-/// timers of the datagrams' provider are slow with more ranks than cores.
+/// The networks that libfabric offers on every machine, and the second version's where it exists.
+/// The timers of the datagram provider are slow with more ranks than cores.
 pub(crate) fn networks() -> Vec<Network> {
     vec![
         Network::new("tcp", "tcp", 8),

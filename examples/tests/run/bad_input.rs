@@ -1,4 +1,4 @@
-//! Input that is wrong: a clear error, a code that is not 0, and nobody waits.
+//! Wrong input: a clear error, a code that is not 0, and no rank waits.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,8 @@ const MATRIX: &str = "%%MatrixMarket matrix coordinate real general\n\
                       % a comment\n3 2 4\n1 1 2.5\n2 1 -1\n3 2 1e2\n2 2 0.5\n";
 const RHS: &str = "%%MatrixMarket matrix array real general\n3 1\n1\n2\n3\n";
 
-/// Name, what the matrix's file has in place of what, and what the error has to say.
+/// The case's name, what replaces what in the matrix file, and the texts that the error must
+/// contain.
 const BROKEN: [(&str, [&str; 2], &[&str]); 20] = [
     (
         "banner",
@@ -111,7 +112,7 @@ const BROKEN: [(&str, [&str; 2], &[&str]); 20] = [
     ),
 ];
 
-/// As above, for problems that have no unique solution or do not fit.
+/// As above, for problems that have no unique solution or whose sizes do not fit.
 const UNFIT: [(&str, [&str; 2], &[&str]); 4] = [
     (
         "twice",
@@ -139,7 +140,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for (name, [from, to], says) in BROKEN.into_iter().chain(UNFIT) {
         trials.push(Trial::test(format!("broken_matrix_{name}"), move || {
-            // A typing error here must not pass for an error found there.
+            // A typing error in this table must not pass for an error found in the file.
             assert!(MATRIX.contains(from), "`{from}` is not in the matrix");
             refused(&MATRIX.replacen(from, to, 1), RHS, says)
         }));
@@ -210,7 +211,7 @@ fn missing() -> Result<(), Failed> {
         "give the name",
     ];
     job().run().failed(1, &says)?;
-    // The others wait for what rank 0 will never send, and hear why.
+    // The other ranks wait for data that rank 0 will never send, and learn why.
     let outcome = job().ranks_go_on().run().failed(1, &says)?;
     outcome
         .failed(1, &["error: rank 1", "world rank 0 has failed"])
@@ -238,7 +239,7 @@ fn wrong_options() -> Result<(), Failed> {
         let job = Job::new(name, 2).option("--tolerance", "small");
         job.run().failed(2, &["small", "it is no number"])?;
     }
-    // Smaller than rounding lets it become.
+    // A tolerance below what rounding allows.
     let job = Job::new("least_squares", 2).option("--tolerance", "1e-300");
     let says = ["rank 0: stopped at", "raise --tolerance"];
     job.run().failed(1, &says).map(drop)

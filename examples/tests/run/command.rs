@@ -6,10 +6,10 @@ use std::sync::OnceLock;
 
 use libtest_mimic::Failed;
 
-/// Seconds after which a job that has not ended is taken for one that never will.
+/// Seconds after which a job that has not ended is assumed to hang.
 const GUARD: &str = "120";
 
-/// A job that is to be started.
+/// A job to start.
 #[derive(Debug)]
 pub(crate) struct Job {
     program: &'static str,
@@ -18,14 +18,14 @@ pub(crate) struct Job {
     on_failure: &'static str,
     /// Settings: names without `PORTOLAN_`, and values.
     settings: Vec<(&'static str, String)>,
-    /// On a host for each rank.
+    /// Whether each rank runs on its own host.
     across: bool,
 }
 
-/// Makes hosts out of network namespaces, and runs jobs across them.
+/// A script that makes hosts out of network namespaces, and runs jobs across them.
 const HOSTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../launch/tests/failure/hosts");
 
-/// Why there can be no hosts here.
+/// Why hosts cannot be made here.
 pub(crate) fn no_hosts() -> Option<String> {
     let output = Command::new(HOSTS).arg("can").output();
     let output = output.expect("the script for hosts starts");
@@ -45,18 +45,18 @@ impl Job {
         }
     }
 
-    /// Over this transport, not over the one that is chosen by itself.
+    /// Runs over this transport, instead of the one that is chosen by default.
     pub(crate) fn over(self, transport: &str) -> Self {
         self.with(&[("TRANSPORT", transport.to_owned())])
     }
 
-    /// With these settings, by their names without `PORTOLAN_`.
+    /// Runs with these settings, by their names without `PORTOLAN_`.
     pub(crate) fn with(mut self, settings: &[(&'static str, String)]) -> Self {
         self.settings.extend_from_slice(settings);
         self
     }
 
-    /// Under MPICH's launcher, each of three ranks on a host of its own.
+    /// Runs under MPICH's launcher, with each of three ranks on its own host.
     pub(crate) fn across_hosts(self) -> Self {
         let settings = [("OFI_PROVIDER", "tcp"), ("OFI_INTERFACE", "dat")];
         let settings = settings.map(|(name, value)| (name, value.to_owned()));
@@ -75,7 +75,7 @@ impl Job {
         self
     }
 
-    /// Ranks go on when another has failed.
+    /// Lets ranks go on when another has failed.
     pub(crate) fn ranks_go_on(self) -> Self {
         Self {
             on_failure: "return",
@@ -83,7 +83,7 @@ impl Job {
         }
     }
 
-    /// What starts the program.
+    /// The command that starts the program.
     fn launcher(&self) -> Command {
         if self.across {
             let mut command = Command::new("timeout");
@@ -97,7 +97,7 @@ impl Job {
         command
     }
 
-    /// Runs it to its end.
+    /// Runs the job to its end.
     pub(crate) fn run(&self) -> Outcome {
         let mut command = self.launcher();
         command
@@ -130,7 +130,7 @@ impl Job {
     }
 }
 
-/// What came out of a job.
+/// The outcome of a job.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     code: Option<i32>,
@@ -139,7 +139,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// It succeeded, and said nothing on its standard error.
+    /// Asserts that the job succeeded, and printed nothing on its standard error.
     pub(crate) fn succeeded(self) -> Result<Self, Failed> {
         match (self.code, self.err.as_str()) {
             (Some(0), "") => Ok(self),
@@ -147,7 +147,8 @@ impl Outcome {
         }
     }
 
-    /// It failed by itself (not by the guard's time), and said all of this on its standard error.
+    /// Asserts that the job failed by itself (not by the guard's time), and printed all of this on
+    /// its standard error.
     pub(crate) fn failed(self, code: i32, parts: &[&str]) -> Result<Self, Failed> {
         if self.code != Some(code) {
             return Err(format!("its code is not {code}: {self:#?}").into());
@@ -158,7 +159,8 @@ impl Outcome {
         }
     }
 
-    /// The standard output is these lines, in any order: ranks run side by side.
+    /// Asserts that the standard output is these lines, in any order, because ranks run side by
+    /// side.
     pub(crate) fn lines(&self, mut expected: Vec<String>) -> Result<(), Failed> {
         let mut lines: Vec<_> = self.out.lines().collect();
         lines.sort_unstable();
@@ -169,7 +171,7 @@ impl Outcome {
         Err(format!("it should have said {expected:#?}: {self:#?}").into())
     }
 
-    /// This is part of the standard output.
+    /// Asserts that this is part of the standard output.
     pub(crate) fn says(&self, part: &str) -> Result<(), Failed> {
         if self.out.contains(part) {
             return Ok(());
@@ -177,7 +179,8 @@ impl Outcome {
         Err(format!("`{part}` is missing: {self:#?}").into())
     }
 
-    /// The number behind a word that begins a line, or follows another on it.
+    /// The number that follows a word on the standard output; the word begins a line, or follows
+    /// another on it.
     pub(crate) fn number(&self, name: &str) -> Result<f64, Failed> {
         let found = self.out.split_once(name).and_then(|(_, rest)| {
             let word = rest.split_whitespace().next()?;
@@ -187,7 +190,7 @@ impl Outcome {
     }
 }
 
-/// The command `portolan`, built from this workspace in the manner of this test.
+/// The command `portolan`, built from this workspace in the same profile as this test.
 fn portolan() -> &'static Path {
     static COMMAND: OnceLock<PathBuf> = OnceLock::new();
     COMMAND.get_or_init(|| {
@@ -225,7 +228,7 @@ fn portolan() -> &'static Path {
     })
 }
 
-/// Where an example is.
+/// The path of an example.
 fn program(name: &str) -> &'static str {
     match name {
         "adi_blocking" => env!("CARGO_BIN_EXE_adi_blocking"),

@@ -1,7 +1,7 @@
 //! Every example under `portolan run`, at several numbers of ranks, with its output checked; and
-//! what they do with input that is wrong.
+//! the examples with wrong input.
 
-// What cannot be tested here is said.
+// Tests print why they are skipped here.
 #![allow(clippy::print_stderr)]
 
 mod bad_input;

@@ -1,4 +1,4 @@
-//! The examples do what they say.
+//! The examples do what they claim.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use libtest_mimic::{Failed, Trial};
 use crate::command::{Job, no_hosts};
 use crate::networks::{Network, networks};
 
-/// Next to the repository, where it is there.
+/// Next to the repository, if it is there.
 const MATRIX: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../../shared/data/well1850.mtx"
@@ -59,7 +59,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// What runs on every transport: what programs say must not depend on it.
+/// The programs that run on every transport; their output must not depend on it.
 const ANYWHERE: [(&str, JobCheck); 9] = [
     ("ring", says_sum),
     ("adi_blocking", |job, _| says_round_trips(job, "blocking")),
@@ -74,8 +74,8 @@ const ANYWHERE: [(&str, JobCheck); 9] = [
     ("fft2", |job, _| says_spectrum(job)),
 ];
 
-/// All of them in jobs of some ranks, by a program's number, which `place` sends to the transport
-/// of this name.
+/// All of them in jobs whose number of ranks depends on the program's number; `place` sends the job
+/// to the transport of this name.
 fn elsewhere(
     what: &str,
     ranks: impl Fn(usize) -> u32,
@@ -85,7 +85,7 @@ fn elsewhere(
 ) -> Vec<Trial> {
     let programs = ANYWHERE.into_iter().chain([("hello", hello)]);
     let trials = programs.enumerate().map(|(number, (name, check))| {
-        // Two ranks play there.
+        // Those programs need two ranks.
         let ranks = ranks(number).max(if name.starts_with("adi") { 2 } else { 1 });
         let place = place.clone();
         let test = move || check(place(Job::new(name, ranks)), ranks);
@@ -101,8 +101,8 @@ fn on_the_t3e() -> Vec<Trial> {
     elsewhere("on_the_t3e", |_| 4, place, hello, true)
 }
 
-/// Over a network of libfabric, on this host: each program in a job of another size, over each
-/// network in another than over the one before.
+/// Over a libfabric network on this host: each program in a job of another size, and over each
+/// network in another size than over the previous one.
 fn over((nth, network): (usize, Network)) -> Vec<Trial> {
     let Network {
         name,
@@ -187,12 +187,12 @@ fn heat(ranks: u32) -> Result<(), Failed> {
 fn says_heat(job: Job, steps: u32) -> Result<(), Failed> {
     let folder = tempfile::tempdir()?;
     let picture = folder.path().join("heat.png");
-    // Not a multiple of any number of blocks but 1.
+    // Not divisible by any number of blocks but 1.
     let job = job
         .option("--size", "127")
         .option("--steps", steps.to_string());
     let outcome = job.option("--output", &picture).run().succeeded()?;
-    // The program itself compares the two, and fails.
+    // The program itself compares the two, and fails if they do not agree.
     let (error, scheme) = (
         outcome.number("largest error ")?,
         outcome.number("own is ")?,
@@ -229,7 +229,7 @@ fn least_squares(ranks: u32) -> Result<(), Failed> {
 }
 
 fn says_solution(job: Job, size: u32) -> Result<(), Failed> {
-    // The program compares with the solution that it knows.
+    // The program compares with the known solution.
     let outcome = job.option("--size", size.to_string()).run().succeeded()?;
     assert!(outcome.number("optimality ")? <= 1e-12);
     assert!(outcome.number("largest error ")? <= 1e-9);
@@ -242,7 +242,7 @@ fn well1850(ranks: u32) -> Result<(), Failed> {
         .option("--rhs", RHS);
     let outcome = job.run().succeeded()?;
     assert!(outcome.number("optimality ")? <= 1e-12, "{outcome:?}");
-    // Found with other programs, for the whole problem.
+    // Computed with other programs, for the whole problem.
     for (name, expected) in [
         ("residual norm ", 1.278_139_346_42),
         ("solution norm ", 16_184.102_512_5),
@@ -266,7 +266,7 @@ fn says_error(job: Job) -> Result<(), Failed> {
         outcome.number("largest error ")?,
         outcome.number("residual ")?,
     );
-    // The scheme's error is what is left, and it is there.
+    // Only the scheme's error remains, and it is not zero.
     assert!(error > 1e-6 && error < 1.0 / 62.0f64.powi(2), "{outcome:?}");
     assert!(residual < 1e-9, "{outcome:?}");
     Ok(())
@@ -304,7 +304,7 @@ fn fft2(ranks: u32) -> Result<(), Failed> {
 fn says_spectrum(job: Job) -> Result<(), Failed> {
     let folder = tempfile::tempdir()?;
     let picture = folder.path().join("spectrum.png");
-    // Neither a power of two nor a multiple of any number of ranks but 1.
+    // Neither a power of two nor divisible by any number of ranks but 1.
     let job = job.option("--size", "97").option("--output", &picture);
     let outcome = job.run().succeeded()?;
     assert!(outcome.number("holds to ")? < 1e-12, "{outcome:?}");

@@ -1,4 +1,4 @@
-//! Arguments that are wrong, on one rank or between ranks.
+//! Wrong arguments, on one rank or between ranks.
 
 use portolan::coll::{
     Allgather, Allreduce, Alltoall, Alltoallw, Bcast, Gather, ReduceScatter, Scan, Shapes,
@@ -122,7 +122,7 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
                 Gather::contribute(&ONES[..1], 0)
             );
         }
-        // Nobody is waiting for anything, and nothing is out of step.
+        // No rank is waiting, and all are still in step.
         assert_eq!(comm.allreduce_one(1, &Op::SUM)?, n);
         world.finalize().map(drop)
     });
@@ -150,7 +150,7 @@ fn lengths_that_differ_between_ranks_are_errors() {
 fn a_communicator_of_a_world_that_has_ended_is_refused_in_every_form() {
     jobs(&[1, 2, 3], |world| {
         let comms = [world.comm(), world.comm().dup()?];
-        // One has exchanged something already, the other has not.
+        // One communicator has been used already, the other has not.
         comms[0].allreduce_one(1, &Op::SUM)?;
         let mut early = comms[0].persistent(Bcast::new(vec![0u8], 0))?;
         world.finalize()?;
@@ -166,7 +166,7 @@ fn a_communicator_of_a_world_that_has_ended_is_refused_in_every_form() {
                 );
             }
             assert_eq!(comm.dup().unwrap_err().kind(), ErrorKind::Finalized);
-            // Of one rank, where the others are outside.
+            // A communicator of one rank, of which the others are not members.
             let first = comm.group().include(&[0])?;
             let error = comm.create_group(&first, 7).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Finalized);

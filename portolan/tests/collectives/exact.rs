@@ -9,8 +9,8 @@ use portolan::{Builder, Op, Result, World};
 const SIZES: [u32; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
 const LEN: usize = 24;
 
-/// Number `index` of 840, the same whatever the number of ranks: of very different sizes, of both
-/// signs.
+/// Number `index` of 840, the same whatever the number of ranks. The numbers differ widely in size,
+/// and have both signs.
 fn number(index: u64, place: usize) -> f64 {
     let mixed = (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (place as u64) << 17;
     let mixed = mixed.wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -18,7 +18,7 @@ fn number(index: u64, place: usize) -> f64 {
     f64::from_bits(mixed & (1 << 63 | ((1 << 52) - 1)) | exponent << 52)
 }
 
-/// Which of them rank `rank` of `size` has.
+/// The indices of the numbers that rank `rank` of `size` has.
 fn share(rank: u32, size: u32) -> impl Iterator<Item = u64> {
     let each = 840 / u64::from(size);
     let first = u64::from(rank) * each;
@@ -32,7 +32,7 @@ fn settings(direct: &str, check: &str) -> Builder {
         .setting("COLL_CHECK", check)
 }
 
-/// Who is which rank: in order, backwards, even ones first.
+/// The world with its ranks in another order: unchanged, reversed, or even ones first.
 fn placed(world: &World, how: u32) -> Result<portolan::Comm> {
     let (rank, n) = (i64::from(world.rank()), i64::from(world.size()));
     let key = match how {
@@ -73,8 +73,8 @@ fn a_sum_of_all_slices_depends_on_the_numbers_alone() -> Result<()> {
     Ok(())
 }
 
-/// One number per rank and place: the first `n` of them are summed on `n` ranks, and on `n` and
-/// more of which the others have zeros.
+/// One number per rank and place. The first `n` of them are summed on `n` ranks, and on `n` and
+/// more ranks, where the additional ones have zeros.
 #[test]
 fn the_reproducible_mode_gives_the_same_bits_on_1_to_8_ranks() -> Result<()> {
     for terms in [1, 3, 8] {
@@ -133,14 +133,15 @@ fn in_every_reduction(comm: &portolan::Comm, terms: u32, expected: &[u64]) -> Re
     if me >= terms {
         assert_eq!(bits(&all), expected, "exscan on {n} ranks");
     }
-    // Every rank gets a part: the places again and again.
+    // Every rank gets a part: the places are repeated.
     let many: Vec<_> = (0..n as usize).flat_map(|_| &mine).copied().collect();
     comm.run(ReduceScatterBlock::new(&many, &mut all, Op::SUM))?;
     assert_eq!(bits(&all), expected, "reduce_scatter_block on {n} ranks");
     Ok(())
 }
 
-/// Without the mode these numbers do depend on the order: otherwise the test above says nothing.
+/// Without the mode these numbers do depend on the order; otherwise the test above would prove
+/// nothing.
 #[test]
 fn without_the_mode_the_order_shows() {
     let places = 0..LEN;

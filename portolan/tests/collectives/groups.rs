@@ -51,7 +51,7 @@ fn two_groups_get_what_the_other_one_has() {
             Ok(())
         })?;
 
-        // Rank i of the other side sends i + 1 items to everybody.
+        // Rank i of the other side sends i + 1 items to every rank.
         let counts: Vec<usize> = (1..=there as usize).collect();
         let mine = vec![ours + me; (me as usize + 1) * there as usize];
         let mut got = vec![0; counts.iter().sum()];
@@ -62,7 +62,8 @@ fn two_groups_get_what_the_other_one_has() {
             .collect();
         assert_eq!(got, expected);
 
-        // The root is the last of either side in turn; it sends to and hears from the other one.
+        // The last rank of either side is the root in turn; it sends to the other side and receives
+        // from it.
         for left_has_it in [true, false] {
             let last = if left == left_has_it { here } else { there } - 1;
             let root = match (left == left_has_it, me == last) {
@@ -104,7 +105,7 @@ fn two_groups_get_what_the_other_one_has() {
         inter.run(ReduceScatter::new(&mine, &mut sum, &counts, Op::PROD))?;
         assert_eq!(sum, vec![1; there as usize]);
 
-        // What there is not between two groups.
+        // Operations that do not exist between two groups.
         for outcome in [
             inter.run(Scan::new(&[1], &mut [0], Op::SUM)).map(drop),
             inter.run(Allreduce::in_place(&mut [1], Op::SUM)).map(drop),
@@ -114,7 +115,7 @@ fn two_groups_get_what_the_other_one_has() {
         }
         let root = comm.run(Bcast::new(&mut [0u8], Root::Here)).map(drop);
         assert_eq!(root.unwrap_err().kind(), ErrorKind::InvalidRank);
-        // Light in one direction, dark in the other: values are checked here, too.
+        // Lights in one direction, darkness in the other: values are checked here, too.
         let outcome = match left {
             true => inter
                 .run(Allgather::new(&[7u8], &mut vec![0; there as usize]))

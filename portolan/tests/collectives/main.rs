@@ -1,5 +1,5 @@
 //! Collective operations through the typed interface: every operation in every form of the call,
-//! against results written down by hand, and arguments that are wrong.
+//! compared with results written down by hand, and wrong arguments.
 #![allow(
     clippy::useless_vec,
     reason = "the macro's buffers are given away in some forms"
@@ -17,7 +17,8 @@ fn values(rank: u32, len: usize) -> Vec<u64> {
 }
 
 /// Runs one operation in all forms. `$send` and `$recv` are expressions for fresh buffers, `$call`
-/// makes the arguments of two buffers, and `$expected` is what is received.
+/// makes the arguments from two buffers, and `$expected` is the expected content of the receive
+/// buffer.
 macro_rules! in_all_forms {
     ($comm:expr, $send:expr, $recv:expr, |$s:ident, $r:ident| $call:expr, $expected:expr) => {{
         let (comm, expected) = (&$comm, $expected);
@@ -35,7 +36,7 @@ macro_rules! in_all_forms {
                 Ok(())
             })?;
             assert_eq!(recv, expected, "in a scope");
-            // Left to the scope.
+            // Left to the scope to complete.
             let (send, mut recv) = ($send, $recv);
             comm.scope(|scope| {
                 let ($s, $r) = (&send[..], &mut recv[..]);
@@ -66,7 +67,7 @@ macro_rules! in_all_forms {
     }};
 }
 
-/// What every form of a call says of wrong arguments.
+/// Asserts that every form of a call reports the wrong arguments.
 macro_rules! refused {
     ($comm:expr, $kind:ident, $words:expr, $call:expr) => {{
         let blocking = $comm.run($call).map(drop).unwrap_err();

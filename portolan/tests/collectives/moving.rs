@@ -83,7 +83,7 @@ fn data_moves_in_every_form() {
 
 #[test]
 fn the_roots_data_is_only_read() {
-    // Memory that a write would be a fault in.
+    // Memory in which a write would fault.
     static DATA: [u64; 100_000] = [7; 100_000];
     jobs(&SIZES, |world| {
         let comm = world.comm();
@@ -115,8 +115,8 @@ fn blocks_of_any_length_and_place() {
         let (me, n) = (comm.rank(), comm.size());
         let ranks = n as usize;
         let root = n / 2;
-        // Rank i has i items; its place is behind those of all higher ranks, with one free item
-        // before.
+        // Rank i has i items. Its block comes after those of all higher ranks, with one free item
+        // before it.
         let counts: Vec<usize> = (0..ranks).collect();
         let places: Vec<usize> = (0..ranks)
             .map(|i| (i + 1..ranks).sum::<usize>() + 1)
@@ -151,7 +151,7 @@ fn blocks_of_any_length_and_place() {
             |s, r| Scatter::new(s, r, root).counts_at(&counts, &places),
             mine()
         );
-        // To rank j go j items of rank i, from place j on.
+        // j items of rank i go to rank j, from place j on.
         let received: Vec<u64> = (0..n)
             .flat_map(|rank| values(rank, 2 * ranks)[me as usize..][..me as usize].to_vec())
             .collect();
@@ -195,7 +195,7 @@ fn layouts_take_part_like_slices() -> Result<()> {
                 assert_eq!(value, expected, "row {row}, column {at}");
             }
         }
-        // Two ranks into one column, on all ranks before any message.
+        // Two ranks into one column: refused on all ranks before any message.
         let same = vec![1; n as usize];
         let columns = strided(&mut matrix, 4, &column);
         let error = comm.run(Allgather::new(&ours, columns).counts_at(&counts, &same));
@@ -218,7 +218,7 @@ fn layouts_take_part_like_slices() -> Result<()> {
             let times = if index % 4 == 3 { n } else { 1 };
             assert_eq!(after, before * times);
         }
-        // Every rank gives rank i its column i, and gets rows of its own.
+        // Every rank gives rank i its column i, and gets its own rows.
         let shapes: Shapes = (0..n as usize)
             .map(|i| (4 * i, 1, column.clone()))
             .collect();
@@ -231,7 +231,7 @@ fn layouts_take_part_like_slices() -> Result<()> {
         for (rank, column) in (0..n).zip(mine.chunks(3)) {
             assert_eq!(column, [0, 4, 8].map(|row| rank * 100 + row + me));
         }
-        // A layout that leaves its buffer is refused everywhere.
+        // A layout that reaches beyond its buffer is refused everywhere.
         let error = comm.run(Bcast::new(strided(&mut matrix[4..], 1, &row_of_4), 0));
         assert_eq!(error.unwrap_err().kind(), ErrorKind::InvalidBuffer);
         Ok(())

@@ -22,7 +22,7 @@ fn neighbours_on_a_torus_and_on_a_line() {
             return Ok(());
         };
         let me = torus.rank();
-        // Below and above in each dimension; the one below gets what is meant for below.
+        // Below and above in each dimension; the rank below gets the data meant for below.
         let around = torus.neighbours().expect("a grid");
         let ranks: Vec<u32> = around
             .sources
@@ -119,7 +119,7 @@ fn counts_that_do_not_fit_name_the_neighbour_and_both() {
         let ring = ring.expect("it has all ranks");
         let me = ring.rank();
         for (given, kind) in [(3, ErrorKind::Truncated), (1, ErrorKind::InvalidCount)] {
-            // Rank 1 gives more than the others make room for, or less.
+            // Rank 1 sends more than the others have room for, or less.
             let len = if me == 1 { given } else { 2 };
             let heard = |error: portolan::Error, name: &str| {
                 let text = error.to_string();
@@ -150,7 +150,7 @@ fn counts_that_do_not_fit_name_the_neighbour_and_both() {
                 .recv_counts(&[2, 2]);
             refused(ring.run(exchange).map(drop), "neighbour-alltoall");
         }
-        // Nothing is out of step.
+        // All ranks are still in step.
         ring.barrier()
     });
 }

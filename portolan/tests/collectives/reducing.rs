@@ -1,4 +1,4 @@
-//! Reductions, and values that arrive where not every bit pattern is one.
+//! Reductions, and received values of types with invalid bit patterns.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ fn function(rank: u32, index: usize) -> [u64; 2] {
     [u64::from(rank) + 2, index as u64 + 3 * u64::from(rank)]
 }
 
-/// What ranks `first..last` have at each place, composed in their order.
+/// The values of ranks `first..last` at each place, composed in their order.
 fn composed(first: u32, last: u32, len: usize) -> Vec<[u64; 2]> {
     let at = |index| {
         let functions = (first..last).map(|rank| function(rank, index));
@@ -155,7 +155,7 @@ fn received_values_are_values() {
             }
         );
         assert_eq!(light, [Light::Red]);
-        // An operator on lights never sees what is none.
+        // An operator on lights never sees an invalid one.
         let seen = |a: Light, b: Light| if a == Light::Red { b } else { a };
         let kind = match me {
             1 => comm
@@ -177,7 +177,7 @@ fn received_values_are_values() {
     });
 }
 
-/// An operator may hold anything, which is to go when the program says so.
+/// An operator may own anything, which must be dropped when the program drops the operator.
 #[test]
 fn operators_are_not_kept_after_their_operations() {
     jobs(&[1, 2, 3], |world| {

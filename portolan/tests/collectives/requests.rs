@@ -22,7 +22,7 @@ fn many_operations_on_duplicates_are_under_way_at_once() {
                 requests.push(comm.start_owned(Allreduce::new(mine, vec![0; 50], Op::MAX))?);
             }
         }
-        // Waited for in another order than started.
+        // Waited for in a different order than started.
         for outcome in wait_all(requests.drain(30..)) {
             outcome?;
         }
@@ -34,9 +34,8 @@ fn many_operations_on_duplicates_are_under_way_at_once() {
     });
 }
 
-/// Communicators that have some ranks in common and others not. Each rank starts what it takes part
-/// in in an order of its own, and waits in another: only on one communicator do the orders have to
-/// be alike.
+/// Communicators that share some of their ranks. Each rank starts its operations in its own order,
+/// and waits in another. Only on a single communicator must the orders agree.
 #[test]
 fn many_operations_on_groups_that_overlap_are_under_way_at_once() {
     jobs(&[4, 5], |world| {
@@ -61,7 +60,7 @@ fn many_operations_on_groups_that_overlap_are_under_way_at_once() {
         let (mut sums, mut casts) = (Vec::new(), Vec::new());
         for round in 0..12 {
             for turn in 0..mine.len() {
-                // Another first one on each rank.
+                // Each rank starts with a different communicator.
                 let (which, comm) = &mine[(turn + (me + round) as usize) % mine.len()];
                 let (which, root) = (*which, round % comm.size());
                 // Short ones and long ones, over boards and by messages.
@@ -115,7 +114,7 @@ fn requests_can_be_dropped_awaited_and_waited_for_in_any_order() {
         let comm = world.comm();
         let (me, n) = (comm.rank(), comm.size());
         let sum = |len| Allreduce::new(vec![1u64; len], vec![0; len], Op::SUM);
-        // The others rely on this rank's part, whether or not it looks at the result.
+        // The other ranks depend on this rank's part, whether or not it looks at the result.
         let dropped = comm.start_owned(sum(20_000))?;
         let kept = comm.start_owned(sum(20_000))?;
         let mut persistent = comm.persistent(sum(20_000))?;
@@ -167,10 +166,11 @@ fn an_operation_in_a_scope_goes_on_when_the_scope_fails() {
     assert!(failed.into_inner());
 }
 
-/// Names this program as the one whose operator calls, in the process that the next test starts.
+/// The variable that tells this program, in the process that the next test starts, to be the one
+/// whose operator makes calls.
 const CALLS: &str = "PORTOLAN_TEST_OPERATOR_CALLS";
 
-/// At level Multiple a thread would wait for itself for ever.
+/// At level Multiple, a thread would wait for itself for ever.
 #[test]
 fn an_operator_that_calls_the_device_ends_the_process_with_a_reason() {
     if std::env::var_os(CALLS).is_some() {

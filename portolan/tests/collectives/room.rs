@@ -1,4 +1,4 @@
-//! More than there is memory for.
+//! Requests for more memory than there is.
 
 use std::io::Write;
 
@@ -6,10 +6,10 @@ use portolan::{ErrorKind, Result, World};
 
 use crate::common::jobs;
 
-/// Addresses without memory behind them, 64 TiB: nobody can have as much again for two ranks.
+/// 64 TiB of addresses without memory behind them: no machine has twice as much for two ranks.
 struct Vast(*mut u8);
 
-// SAFETY: nobody writes to it.
+// SAFETY: no code writes to it.
 unsafe impl Sync for Vast {}
 
 impl Vast {
@@ -33,7 +33,7 @@ impl Vast {
 
 impl Drop for Vast {
     fn drop(&mut self) {
-        // SAFETY: it is the whole mapping, and nobody has a slice of it any more.
+        // SAFETY: it is the whole mapping, and no slice of it is left.
         unsafe { libc::munmap(self.0.cast(), Self::LEN) };
     }
 }
@@ -42,7 +42,7 @@ impl Drop for Vast {
 fn vectors_for_which_there_is_no_room_are_an_error_on_every_rank() {
     let Some(vast) = Vast::new() else {
         let why = "skipped: vectors without room: there are no 64 TiB of addresses";
-        // (Past what the test harness catches.)
+        // (Written directly, because the test harness captures printed output.)
         let _ = writeln!(std::io::stdout(), "{why}");
         return;
     };
@@ -57,7 +57,7 @@ fn vectors_for_which_there_is_no_room_are_an_error_on_every_rank() {
             let error = error.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Exhausted, "{error}");
         }
-        // Nobody is behind.
+        // No rank is behind.
         assert_eq!(
             comm.allgather_vecs(&[comm.rank()])?.len(),
             comm.size() as usize

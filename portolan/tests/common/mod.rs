@@ -1,13 +1,13 @@
-//! What the tests of this crate share.
+//! Helpers that the tests of this crate share.
 #![allow(dead_code, reason = "every test binary uses a part of it")]
 
 use portolan::Level;
 use portolan::{AnyDevice, Builder, Result, World};
 
-/// Sizes of jobs that everything is tried at.
+/// The sizes of jobs at which everything is tested.
 pub(crate) const SIZES: [u32; 6] = [1, 2, 3, 4, 5, 8];
 
-/// The transports that are compiled in and join threads of one process.
+/// The transports that are compiled in and connect threads of one process.
 pub(crate) fn transports() -> Vec<&'static str> {
     let compiled = [
         ("shm", cfg!(feature = "shm")),
@@ -30,7 +30,7 @@ pub(crate) fn jobs(sizes: &[u32], body: impl Fn(World) -> Result<()> + Sync) {
     jobs_with(Builder::new(), sizes, body);
 }
 
-/// The same with a builder.
+/// As [`jobs`], with a builder.
 #[track_caller]
 pub(crate) fn jobs_with<L: Level>(
     builder: Builder<L>,

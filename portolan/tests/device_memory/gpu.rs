@@ -1,4 +1,4 @@
-//! The first GPU of this machine, by CUDA's driver.
+//! The first GPU of this machine, through CUDA's driver.
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::io::Write;
@@ -51,11 +51,11 @@ fn context() {
     }
 }
 
-/// Memory of the device.
+/// Memory of the GPU.
 struct Buffer(u64);
 
 impl Buffer {
-    /// Memory that moves to whoever uses it.
+    /// Managed memory, which moves to the processor or GPU that uses it.
     fn managed(len: usize) -> Self {
         const GLOBAL: c_uint = 1;
         type Alloc = unsafe extern "C" fn(*mut u64, usize, c_uint) -> Code;
@@ -67,7 +67,7 @@ impl Buffer {
         Self(address)
     }
 
-    /// In the context, or out of the device's pool, which belongs to no context.
+    /// Allocated in the context, or from the GPU's pool, which belongs to no context.
     fn new(len: usize, pool: bool) -> Self {
         type FromPool = unsafe extern "C" fn(*mut u64, usize, *mut c_void) -> Code;
         let alloc = function!(c"cuMemAlloc_v2": unsafe extern "C" fn(*mut u64, usize) -> Code);
@@ -95,7 +95,8 @@ impl Drop for Buffer {
     }
 }
 
-/// A stream of which a graph is being made: no thread may do what could disturb that.
+/// A stream that is being captured into a graph: no thread may do anything that could disturb the
+/// capture.
 struct Capture(*mut c_void);
 
 impl Capture {
@@ -113,7 +114,7 @@ impl Capture {
         Self(stream)
     }
 
-    /// It has not been disturbed.
+    /// Asserts that the capture has not been disturbed.
     fn end(self) {
         type End = unsafe extern "C" fn(*mut c_void, *mut *mut c_void) -> Code;
         let end = function!(c"cuStreamEndCapture": End);
@@ -127,16 +128,16 @@ impl Capture {
     }
 }
 
-/// Why nothing of a GPU is tested.
+/// Why no GPU is tested.
 const NONE: &str = "there is no CUDA driver, or no device, on this machine";
 
-/// Says that something is not tested.
+/// Reports that something is not tested.
 pub(crate) fn skipped(what: &str, why: &str) {
     let _ = writeln!(std::io::stdout(), "skipped: {what}: {why}");
 }
 
-/// Managed memory is the host's as well as the device's: who does not know is told that it is the
-/// host's, and who says that it is the device's has the driver copy.
+/// Managed memory is both the host's and the GPU's. A program that does not say which is told that
+/// it is the host's; if it says that it is the GPU's, the driver copies.
 pub(crate) fn managed() {
     const LEN: usize = 100_000;
     let Some(cuda) = Cuda::open() else {
@@ -155,8 +156,8 @@ pub(crate) fn managed() {
     assert_eq!(staging.kind_of(host.as_ptr()), MemoryKind::Host);
     portolan::try_threads(1, |world| {
         let comm = world.comm();
-        // SAFETY: buffers of as many bytes, which nobody else uses meanwhile; the processor writes
-        // and reads the managed one while the driver copies nothing.
+        // SAFETY: buffers of as many bytes, which no other code uses meanwhile; the processor
+        // writes and reads the managed one only while the driver copies nothing.
         unsafe {
             at(&both).write_bytes(5, LEN);
             let mine = Slice::<u8>::cuda(both.0, LEN);
@@ -171,8 +172,8 @@ pub(crate) fn managed() {
     .expect("a rank");
 }
 
-/// Between two ranks with buffers on a GPU, and between a GPU and the host, to 64 MiB, over what
-/// these settings say.
+/// Between two ranks with buffers on a GPU, and between a GPU and the host, up to 64 MiB, with
+/// these settings.
 pub(crate) fn between_gpus(settings: &[(&str, &str)]) {
     let Some(cuda) = Cuda::open() else {
         return skipped("memory of a GPU", NONE);

@@ -1,5 +1,5 @@
-//! Puts and gets between a device's memory and a region of another rank, by the layer below the
-//! facade.
+//! Puts and gets between accelerator memory and a region of another rank, through the layer below
+//! the facade.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use portolan_core::device::RegionKey;
 use portolan_core::staging::Staging;
 use portolan_core::{ContigBuf, Device, ProcId};
 
-/// What rank 0 of two puts into rank 1's region from CUDA memory at an address it gets back to the
-/// second half, `len` bytes further on.
+/// Rank 0 of two puts `len` bytes of CUDA memory at an address into rank 1's region, and gets them
+/// back to the second half, `len` bytes further on.
 ///
 /// # Safety
-/// `2 * len` bytes of the driver's memory must be at `address`, and be used by nobody else.
+/// `2 * len` bytes of the driver's memory must be at `address`, and no other code may use them.
 pub(crate) unsafe fn there_and_back(
     comm: &Comm,
     driver: Arc<dyn Accelerator>,
@@ -48,11 +48,11 @@ pub(crate) unsafe fn there_and_back(
     comm.send_one(&1_u8, 1, 9)
 }
 
-/// Every rank shares `len` bytes at `shared`; each writes what it has at `mine` to its right
-/// neighbour, and reads it from there to `back`.
+/// Every rank shares `len` bytes at `shared`. Each writes its bytes at `mine` to its right
+/// neighbour, and reads them from there to `back`.
 ///
 /// # Safety
-/// As many bytes of the kind must be at each address, and be used by nobody else.
+/// As many bytes of the kind must be at each address, and no other code may use them.
 pub(crate) unsafe fn to_the_right(
     comm: &Comm,
     kind: MemoryKind,
