@@ -268,7 +268,7 @@ impl<L: Level, D: Device> Comm<L, D> {
             let args = self.device_send_args::<T>(dest, tag)?;
             let layout = T::layout();
             let values = buf(data.kind, data.address, data.len, &layout);
-            // SAFETY: as in `start_device_send`, and the call returns when the send is over.
+            // SAFETY: as in `start_device_send`, and the call returns when the send is complete.
             return unsafe { self.hosted().send_datatype_unchecked(&args, values) };
         }
         if dest == self.rank() {

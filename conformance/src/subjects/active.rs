@@ -84,7 +84,7 @@ pub fn kept_until_registered<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     }
     rank.barrier();
     for _ in 0..20 {
-        rank.progress(); // they may well arrive now
+        rank.progress(); // the messages may arrive now
     }
     let records = recorder(rank, id);
     rank.until(|| records.lock().expect("no handler panics").len() == 50);

@@ -83,7 +83,7 @@ pub fn buffered<D: Device>(rank: &Rank<'_, D>) -> Verdict {
                 "a buffered message",
             );
         }
-        rank.barrier(); // what was not sent would be here by now
+        rank.barrier(); // a message sent in spite of the error would be here by now
         assert_eq!(
             rank.device.iprobe_unchecked(&pattern).expect("iprobe"),
             None

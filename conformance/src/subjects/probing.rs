@@ -20,7 +20,7 @@ pub fn nothing_there<D: Device>(rank: &Rank<'_, D>) -> Verdict {
             );
         }
     }
-    rank.barrier(); // nobody goes on and sends before everybody has looked
+    rank.barrier(); // no rank goes on and sends before every rank has looked
     Ok(())
 }
 
@@ -44,7 +44,7 @@ pub fn probe_keeps_the_message<D: Device>(rank: &Rank<'_, D>) -> Verdict {
             None
         );
         rank.done(sent);
-        rank.barrier(); // the next message must not come before everybody has looked
+        rank.barrier(); // the next message must not come before every rank has looked
     }
     Ok(())
 }
@@ -141,7 +141,7 @@ pub fn discarded<D: Device>(rank: &Rank<'_, D>) -> Verdict {
             rank.device.iprobe_unchecked(&pattern).expect("iprobe"),
             None
         );
-        rank.barrier(); // the next message must not come before everybody has looked
+        rank.barrier(); // the next message must not come before every rank has looked
     }
     Ok(())
 }

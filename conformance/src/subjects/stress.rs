@@ -23,7 +23,7 @@ pub fn unexpected_messages<D: Device>(rank: &Rank<'_, D>) -> Verdict {
                 .expect("a small send");
         }
     }
-    rank.barrier(); // behind all of them, from the last rank
+    rank.barrier(); // after all of them, from the last rank
     if rank.me() == 0 {
         for tag in (0..many).rev() {
             let (_, bytes) = rank.take(&rank.from(rank.last(), tag), 4);

@@ -250,7 +250,7 @@ impl<B: BufferMut> Data<B> {
         if let Some(index) = unsafe { first_invalid(aside.as_ptr(), count) } {
             return Err(not_valid::<B::Item, L, D>(comm, index));
         }
-        // SAFETY: as many values, all of them valid, and the operation is over.
+        // SAFETY: as many values, all of them valid, and the operation is complete.
         unsafe {
             self.held
                 .ptr()

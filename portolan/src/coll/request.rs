@@ -107,8 +107,8 @@ impl<C: Collective + Send + 'static, L: Level, D: Device> CollectiveRequest<C, L
         }
     }
 
-    /// Waits until this rank's part in the operation is over (MPI-4 section 3.7.3, `MPI_Wait`) and
-    /// gives the buffers back.
+    /// Waits until this rank's part in the operation is complete (MPI-4 section 3.7.3, `MPI_Wait`)
+    /// and gives the buffers back.
     ///
     /// # Errors
     /// As [`Comm::run`] where ranks disagree or fail, with the buffers.

@@ -110,7 +110,7 @@ impl<L: Level, D: Device> Comm<L, D> {
         let held = Held::new(buf);
         let started = self.inner.send_args(mode, dest, tag).and_then(|args| {
             // SAFETY: the arguments are this communicator's; the request holds the buffer until it
-            // is over, or leaves it to the device.
+            // is complete, or leaves it to the device.
             unsafe { self.start_send(&args, held.ptr(), held.len()) }
         });
         Pending::new(self, started, held, false).map(SendRequest)
@@ -143,19 +143,20 @@ impl<L: Level, D: Device> Comm<L, D> {
             .pattern(source.into(), tag.into())
             .and_then(|pattern| {
                 // SAFETY: the pattern is this communicator's; the request holds the buffer, which
-                // is writable, until it is over, or leaves it to the device. All bits are valid.
+                // is writable, until it is complete, or leaves it to the device. All bits are
+                // valid.
                 unsafe { self.start_recv(&pattern, held.ptr(), held.len()) }
             });
         Pending::new(self, started, held, true).map(RecvRequest)
     }
 }
 
-/// An operation and its buffer, until it is over.
+/// An operation and its buffer, until it is complete.
 #[derive(Debug)]
 struct Pending<B: StableBuf, L: Level, D: Device> {
     comm: Comm<L, D>,
     request: Request,
-    /// Taken when the operation is over.
+    /// Taken when the operation is complete.
     held: Option<Held<B>>,
     /// Whether dropping the request cancels the operation. An abandoned receive that stayed posted
     /// would take a message meant for another receive.
@@ -257,8 +258,8 @@ macro_rules! request {
         pub struct $name<B: $buf, L: Level = Single, D: Device = AnyDevice<L>>(Pending<B, L, D>);
 
         impl<B: $buf, L: Level, D: Device> $name<B, L, D> {
-            /// Waits until the operation is over (MPI-4 section 3.7.3, `MPI_Wait`) and gives the
-            /// buffer back.
+            /// Waits until the operation is complete (MPI-4 section 3.7.3, `MPI_Wait`) and gives
+            /// the buffer back.
             ///
             /// # Errors
             /// That of the operation, with the buffer.

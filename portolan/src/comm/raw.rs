@@ -91,7 +91,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Safety
     /// `args` came from this communicator; `count` values at `ptr` stay readable and unchanged
-    /// until the request is over.
+    /// until the request is complete.
     #[inline]
     pub(super) unsafe fn start_send<T: Datatype>(
         &self,
@@ -210,7 +210,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// Starts a send of `count` items of a layout.
     ///
     /// # Safety
-    /// As [`send_items`](Self::send_items), until the request is over.
+    /// As [`send_items`](Self::send_items), until the request is complete.
     pub(super) unsafe fn start_send_items(
         &self,
         args: &SendArgs,
@@ -247,7 +247,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// Starts a receive into `count` items of a layout.
     ///
     /// # Safety
-    /// As [`recv_items`](Self::recv_items), until the request is over.
+    /// As [`recv_items`](Self::recv_items), until the request is complete.
     pub(super) unsafe fn start_recv_items(
         &self,
         pattern: &Pattern,
@@ -265,7 +265,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// Starts a buffered send of packed bytes; they go out as the values themselves would.
     ///
     /// # Safety
-    /// `args` came from this communicator; `bytes` stay readable until the request is over.
+    /// `args` came from this communicator; `bytes` stay readable until the request is complete.
     pub(super) unsafe fn start_send_packed(
         &self,
         args: &SendArgs,

@@ -154,8 +154,9 @@ impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
         tag: Tag,
     ) -> Result<ScopedSend<'scope, L, D>> {
         let started = self.comm.inner.send_args(mode, dest, tag).and_then(|args| {
-            // SAFETY: the arguments are the communicator's. `data` is borrowed for the life of the
-            // scope, which does not end before the request is over, because it is registered.
+            // SAFETY: the arguments are the communicator's. `data` is borrowed for the lifetime of
+            // the scope, which does not end before the request is complete, because it is
+            // registered.
             unsafe { self.comm.start_send(&args, data.as_ptr(), data.len()) }
         });
         self.register(started).map(ScopedSend)
@@ -182,7 +183,7 @@ impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
         let args = comm.inner.send_args(SendMode::Standard, dest, tag.into());
         let started = args.and_then(|args| {
             // SAFETY: the arguments are the communicator's; the layout stays within `base`, all
-            // bytes of which are data, and which is borrowed until the request is over.
+            // bytes of which are data, and which is borrowed until the request is complete.
             unsafe { comm.start_send_items(&args, base.as_ptr().cast(), count, layout) }
         });
         self.register(started).map(ScopedSend)
@@ -214,9 +215,9 @@ impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
             .inner
             .pattern(source.into(), tag.into())
             .and_then(|pattern| {
-                // SAFETY: the pattern is the communicator's; `buf` is borrowed for the life of the
-                // scope, which does not end before the request is over, because it is registered.
-                // All bits are valid.
+                // SAFETY: the pattern is the communicator's; `buf` is borrowed for the lifetime of
+                // the scope, which does not end before the request is complete, because it is
+                // registered. All bits are valid.
                 unsafe { self.comm.start_recv(&pattern, ptr.as_ptr(), len) }
             });
         let pending = self.register(started)?;
@@ -389,7 +390,7 @@ pub struct ScopedSend<'scope, L: Level = Single, D: Device = AnyDevice<L>>(
 );
 
 impl<L: Level, D: Device> ScopedSend<'_, L, D> {
-    /// Waits until the send is over (MPI-4 section 3.7.3, `MPI_Wait`).
+    /// Waits until the send is complete (MPI-4 section 3.7.3, `MPI_Wait`).
     ///
     /// # Errors
     /// [`PeerFailed`](crate::ErrorKind::PeerFailed).

@@ -106,8 +106,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         let pattern = self.raise(self.inner.pattern(source.into(), recv_tag.into()))?;
         let guard = NoUnwind::new("a send-receive");
         // SAFETY: the arguments are this communicator's. `data` is borrowed until this function
-        // returns, which it does only after the request is over (`wait` completes it whatever it
-        // returns); the guard lets no panic past.
+        // returns, which it does only after the request is complete (`wait` completes it whatever
+        // it returns); the guard lets no panic past.
         let started = unsafe { self.start_send(&args, data.as_ptr(), data.len()) };
         let outcome = started.and_then(|request| {
             let received = self.recv_checked(&pattern, buf);

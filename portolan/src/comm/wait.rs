@@ -15,7 +15,7 @@ pub trait Sealed {
     /// The device that makes progress; `None` if there is nothing to wait for.
     fn host(&self) -> Option<&dyn Host>;
 
-    /// Whether there was something to wait for, and it is over. Makes progress.
+    /// Whether there was something to wait for, and it is complete. Makes progress.
     fn is_over(&self) -> bool;
 }
 
@@ -83,7 +83,7 @@ pub trait OwnedRequest: AnyRequest + Sized {
     /// The buffer, or the buffers.
     type Buf;
 
-    /// Waits until the operation is over.
+    /// Waits until the operation is complete.
     ///
     /// # Errors
     /// That of the operation, with the buffer.
