@@ -81,8 +81,8 @@ pub unsafe trait Buffer: Sized {
 )]
 pub unsafe trait BufferMut: Buffer {}
 
-/// A buffer that can be given to the runtime for the duration of an operation: a `Vec`, `Box<[T]>`,
-/// `Arc<[T]>` or `&'static [T]`.
+/// A buffer that can be given to the runtime for the duration of an operation, and taken back
+/// afterwards: a `Vec`, `Box<[T]>`, `Arc<[T]>` or `&'static [T]`.
 pub trait StableBuf: Buffer + Send + 'static {}
 
 impl<B: Buffer + Send + 'static> StableBuf for B {}

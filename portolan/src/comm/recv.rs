@@ -67,7 +67,7 @@ impl<L: Level, D: Device> Comm<L, D> {
         // SAFETY: the pattern is this communicator's, and there is room for one value.
         let status = unsafe { self.recv_values(&pattern, value.as_mut_ptr(), 1) };
         let status = self.raise(status)?;
-        // A type without data has no bytes, so its one value arrives as none.
+        // A value of a type without data packs to no bytes, so an empty message is one value.
         let is_one = match T::PACKED_SIZE {
             0 => status.bytes == 0,
             _ => status.count::<T>() == Some(1),
