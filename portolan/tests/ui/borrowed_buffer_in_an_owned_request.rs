@@ -1,4 +1,4 @@
-//! A request that may outlive the frame cannot borrow from it.
+//! A request that may outlive the function cannot borrow from it.
 
 fn exchange(comm: &portolan::Comm) -> portolan::Result<()> {
     let data = [1u8, 2, 3];

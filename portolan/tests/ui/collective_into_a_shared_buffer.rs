@@ -1,4 +1,4 @@
-//! Nobody receives into a buffer that others may read.
+//! A buffer that other code may read cannot be received into.
 
 use portolan::coll::Bcast;
 

@@ -1,4 +1,4 @@
-//! Contribution and result are of one type.
+//! Contribution and result must be of one type.
 
 use portolan::coll::Allgather;
 

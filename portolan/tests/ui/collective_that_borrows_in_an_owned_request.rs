@@ -1,4 +1,4 @@
-//! A request that may outlive the frame owns its buffers.
+//! A request that may outlive the function owns its buffers.
 
 use portolan::coll::Bcast;
 

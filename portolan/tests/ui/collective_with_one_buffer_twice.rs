@@ -1,4 +1,4 @@
-//! One buffer is not sent from and received into at once, except in place.
+//! One buffer cannot be both sent from and received into, except in place.
 
 use portolan::Op;
 use portolan::coll::Allreduce;

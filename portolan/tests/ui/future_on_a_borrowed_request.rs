@@ -1,4 +1,4 @@
-//! A future may be forgotten at any await, so a request on a borrowed buffer is none.
+//! A future may be forgotten at any await, so a request on a borrowed buffer cannot be one.
 
 async fn exchange(comm: &portolan::Comm, buf: &mut [u8]) {
     let _ = comm.scope(|s| {

@@ -1,4 +1,4 @@
-//! A matched message is received once.
+//! A matched message can be received only once.
 
 fn exchange(comm: &portolan::Comm) -> portolan::Result<()> {
     let message = comm.match_recv(0, 0)?;

@@ -1,4 +1,4 @@
-//! A persistent operation is not started while the program holds its values.
+//! A persistent operation cannot be started while the program holds a view of its values.
 
 use portolan::Op;
 use portolan::coll::Allreduce;

@@ -1,4 +1,4 @@
-//! What functions for several requests need of one gives nobody its handle or its device.
+//! The traits behind the functions for several requests expose neither handles nor devices.
 
 use portolan::Device;
 

@@ -1,4 +1,4 @@
-//! SND-01 and SND-13: the buffer of a send cannot go or change before the send is over.
+//! SND-01 and SND-13: the buffer of a send cannot be freed or changed before the send is complete.
 
 fn exchange(comm: &portolan::Comm) -> portolan::Result<()> {
     let mut buf = vec![0u8; 4];

@@ -1,4 +1,4 @@
-//! SND-01: the buffer of a receive cannot be read before the receive is over.
+//! SND-01: the buffer of a receive cannot be read before the receive is complete.
 
 fn exchange(comm: &portolan::Comm) -> portolan::Result<()> {
     let mut buf = [0u8; 4];

@@ -1,4 +1,4 @@
-//! A collective operation in the background does not outlive its buffer.
+//! A collective operation in the background cannot outlive its buffer.
 
 use portolan::Op;
 use portolan::coll::Allreduce;

@@ -1,4 +1,4 @@
-//! SND-08: what points to memory of one rank is no plain data.
+//! SND-08: a type with pointers into one rank's memory is not plain data.
 
 fn exchange(comm: &portolan::Comm, words: &[String]) -> portolan::Result<()> {
     comm.send(words, 0, 0)
