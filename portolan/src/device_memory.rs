@@ -19,9 +19,6 @@
 //! The following example uses a CUDA crate that gives addresses as integers (here `x.address()`; in
 //! `cudarc` it is the `CUdeviceptr` of `device_ptr`):
 //!
-//! With a crate for CUDA that gives addresses as integers (here `x.address()`, in `cudarc` it is
-//! the `CUdeviceptr` of `device_ptr`):
-//!
 //! ```no_run
 //! use portolan::device_memory::{Slice, SliceMut};
 //! # struct Buffer;

@@ -28,9 +28,10 @@
 //! # Ok::<(), portolan::Error>(())
 //! ```
 //!
+//! # Where to begin
 //! - [`run`] is the body of a program's `main`: it joins the job and handles errors. [`init`] or a
-//!   [`Builder`] returns a [`World`], the world returns a [`Comm`], and every call is a method of
-//!   that; its documentation has a table of them.
+//!   [`Builder`] returns a [`World`], the world returns a [`Comm`], and the `Comm` has all the
+//!   calls; its documentation has a table of them.
 //! - [`threads`] and [`try_threads`] run a whole job in one process, for tests and experiments.
 //! - [`coll`] has the collective operations: broadcasts, reductions and the rest.
 //! - [`device_memory`] sends from and receives into a GPU's memory.
