@@ -1,6 +1,7 @@
 //! Facts about the queues, each shown by one case.
 
 use crate::matching::UnexpectedQueue;
+use crate::matching::recent::RECENT;
 use crate::matching::{Arrived, Envelope, Matcher, Pattern, PostedQueue, Received};
 
 fn envelope(source: u32, tag: u32) -> Envelope {
@@ -28,13 +29,15 @@ fn wildcards_and_exact_receives_are_served_in_posting_order() {
         pattern(Some(3), None),
         pattern(None, None),
     ];
-    // Every receive matches the message, so they are served in the order in which they came.
-    for round in 0..5 {
+    // Every receive matches the message, so they are served in the order in which they came. There
+    // are more of them than the array of recent entries holds, so some are found by the index.
+    let rounds = 2 * RECENT / shapes.len();
+    for round in 0..rounds {
         for (shape, pattern) in shapes.iter().enumerate() {
-            posted.post(*pattern, round * 4 + shape);
+            posted.post(*pattern, round * shapes.len() + shape);
         }
     }
-    for expected in 0..20 {
+    for expected in 0..rounds * shapes.len() {
         assert_eq!(posted.match_arrival(&envelope(3, 4)), Some(expected));
     }
     assert!(posted.is_empty());
