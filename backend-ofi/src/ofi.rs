@@ -43,7 +43,7 @@ const ARRIVAL: Duration = Duration::from_secs(1);
 
 /// One rank's end of a libfabric network.
 ///
-/// Made by [`open`](crate::start::open) in a job of processes and by
+/// Made by [`open`](crate::open) in a job of processes and by
 /// [`in_process`](crate::in_process) for ranks that are threads, or that one thread steps.
 #[derive(Debug)]
 pub struct Ofi {

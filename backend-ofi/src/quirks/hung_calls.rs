@@ -165,6 +165,7 @@ fn end(text: &str) -> ! {
         let _ = waits.recv_timeout(LAST_WORDS);
     }
     // Not `exit`: the library's destructors would wait for the same lock.
+    // SAFETY: ends the process.
     unsafe { libc::_exit(1) }
 }
 

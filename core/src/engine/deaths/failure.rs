@@ -91,7 +91,14 @@ impl<T: Transport> State<T> {
             let why = if known { None } else { self.why_gone(peer) };
             match why {
                 Some(why) if packets == 0 || polls >= DRAIN => {
-                    self.fail_peer(peer, why);
+                    // A rank that leaves may do so because of a death, which operations here are
+                    // then to be blamed on: the transport reports the death first.
+                    if self.transport.failures() != self.proto.failures_seen {
+                        self.notice_failures();
+                    }
+                    if self.proto.peers[peer as usize].flags & Peer::FAILED == 0 {
+                        self.fail_peer(peer, why);
+                    }
                     done += 1;
                 }
                 _ if known => {}
