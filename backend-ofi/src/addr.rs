@@ -5,7 +5,6 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 
 /// Version of the format in which ranks introduce themselves, and of the packets between them.
@@ -112,32 +111,25 @@ impl Process {
 
 /// The start time of a process, from `/proc/PID/stat`.
 fn start_of(pid: u32) -> Option<u64> {
-    field(Path::new(&format!("/proc/{pid}")), 22)
+    field(&format!("/proc/{pid}"), 22)
 }
 
-/// Whether a process has lost its memory, or is about to: the kernel marks its threads before
-/// anything else.
+/// Whether a process has lost its memory, or is about to: the kernel marks a thread before it does
+/// anything else about its end. The first thread decides, because the kernel reaches a process's
+/// memory for others through that one: their accesses fail as soon as it ends, while other threads
+/// may not have come to their ends yet.
 pub(crate) fn is_ending(pid: u32) -> bool {
-    all_threads_end(Path::new(&format!("/proc/{pid}")))
-}
-
-/// A single thread that ends, even the first one, does not end the process.
-fn all_threads_end(process: &Path) -> bool {
     /// `PF_EXITING` of the kernel.
     const EXITING: u64 = 4;
-    let gone = |path: &Path| !fs::exists(path).unwrap_or(true);
-    let ends =
-        |thread: &Path| field(thread, 9).map_or_else(|| gone(thread), |flags| flags & EXITING != 0);
-    match fs::read_dir(process.join("task")) {
-        Ok(threads) => threads.flatten().all(|thread| ends(&thread.path())),
-        Err(_) => gone(process),
-    }
+    let process = format!("/proc/{pid}");
+    let gone = || !fs::exists(&process).unwrap_or(true);
+    field(&process, 9).map_or_else(gone, |flags| flags & EXITING != 0)
 }
 
-/// A field of `stat` in the directory of a process or thread. It must come after the second field,
-/// which is a name and may contain anything.
-fn field(process: &Path, number: usize) -> Option<u64> {
-    let stat = fs::read_to_string(process.join("stat")).ok()?;
+/// A field of `stat` in the directory of a process. It must come after the second field, which is a
+/// name and may contain anything.
+fn field(process: &str, number: usize) -> Option<u64> {
+    let stat = fs::read_to_string(format!("{process}/stat")).ok()?;
     let behind = &stat[stat.rfind(')')? + 1..];
     behind.split_whitespace().nth(number - 3)?.parse().ok()
 }
@@ -253,24 +245,6 @@ mod tests {
         }
         child.wait().unwrap();
         assert!(is_ending(child.id()));
-    }
-
-    #[test]
-    fn a_thread_that_ends_alone_ends_no_process() {
-        let process = std::env::temp_dir().join(format!("portolan-threads-{}", std::process::id()));
-        let thread = |number: u32, flags: u32| {
-            let thread = process.join(format!("task/{number}"));
-            fs::create_dir_all(&thread).unwrap();
-            let stat = format!("{number} (a (name)) R 1 1 1 0 -1 {flags} 0 0\n");
-            fs::write(thread.join("stat"), stat).unwrap();
-        };
-        thread(1, 0x40_0004);
-        assert!(all_threads_end(&process));
-        thread(2, 0x40_0040);
-        assert!(!all_threads_end(&process), "the second goes on");
-        thread(2, 0x40_0044);
-        assert!(all_threads_end(&process));
-        fs::remove_dir_all(&process).unwrap();
     }
 
     #[test]

@@ -44,18 +44,6 @@ fn trials() -> Vec<Trial> {
                 assert!(!struck, "a rank was struck: {outcome:#?}");
             })
         }),
-        Trial::test(
-            "a_job_whose_bulk_areas_do_not_fit_goes_on_with_small_ones",
-            || {
-                in_group("with less", &["--env", "PORTOLAN_SHM_BULK=8M"], |outcome| {
-                    outcome.expect_code(0).expect_err(&[
-                        "longer messages go through small areas",
-                        "of shared memory, but",
-                        "the control group's limit",
-                    ]);
-                })
-            },
-        ),
         Trial::test("a_job_that_fits_runs", || {
             in_group("that fits", &[], |outcome| {
                 outcome.expect_code(0);
