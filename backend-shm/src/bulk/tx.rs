@@ -131,8 +131,7 @@ impl BulkTx {
             self.restart(ends);
         }
         let mut start = place(self.pos, room, self.size);
-        let mut end = start + room;
-        if end > self.limit {
+        if start + room > self.limit {
             // SYNC 1: pairs with the receiver's Release in `BulkRx::done`, which came after its
             // reads.
             let read = ends.bulk_consumed.load(Acquire);
@@ -143,19 +142,11 @@ impl BulkTx {
                 self.settle(read);
             }
             self.read_to(read);
-            if end > self.limit {
-                if read != self.pos || self.may_grow() {
+            if start + room > self.limit {
+                if !self.is_empty_for_good(read) {
                     return Ok(None);
                 }
-                // The area is empty, and the piece is longer than half of it: only the bytes that
-                // the piece would skip are in its way, so begin at the front.
-                self.begin_anew();
                 start = self.pos;
-                end = start + room;
-                debug_assert!(
-                    end <= self.limit,
-                    "an empty area has room for all of itself"
-                );
             }
         }
         let at = (start & (self.size - 1)) as usize;
@@ -169,6 +160,18 @@ impl BulkTx {
             log_size,
         };
         Ok(Some(Piece { ptr, descriptor }))
+    }
+
+    /// Begins an area that [stays](Self::stays) at its front, if the receiver has read everything
+    /// before `read`, which is all of it. A piece that finds no room then is longer than half of
+    /// the area, and only the bytes that it would skip are in its way.
+    #[cold]
+    fn is_empty_for_good(&mut self, read: u64) -> bool {
+        let is_empty = read == self.pos && !self.may_grow();
+        if is_empty {
+            self.begin_anew();
+        }
+        is_empty
     }
 
     /// Does not count the bytes filled up to position `to` as a reason for a larger area.
