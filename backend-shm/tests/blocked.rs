@@ -54,15 +54,19 @@ fn sleeps(thread: i32) -> u64 {
     count.unwrap().trim().parse().unwrap()
 }
 
+/// Readings of a thread's state, without a change, that show that it sleeps: some 20 ms. It may
+/// wake four times a second, to look whether its peer has left, and may not every 200 µs.
+const STILL: u32 = 1000;
+
 /// Whether a thread falls asleep for so long that its state can be read that many times meanwhile.
 fn falls_asleep(thread: i32) -> bool {
     let (start, mut before, mut still) = (Instant::now(), 0, 0);
-    while still < 5000 && start.elapsed() < GUARD {
+    while still < STILL && start.elapsed() < GUARD {
         let now = sleeps(thread);
         still = if now == before { still + 1 } else { 0 };
         before = now;
     }
-    still == 5000
+    still == STILL
 }
 
 #[test]

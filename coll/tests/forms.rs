@@ -1,19 +1,15 @@
 //! The forms of a call over a real engine: blocking, nonblocking, persistent, compared, failed.
 
-use std::sync::Arc;
+mod common;
 
 use portolan_coll::{
-    Counters, LayoutsArg, Many, Name, Operation, Options, Persistent, configure, counted, run,
-    start,
+    Counters, LayoutsArg, Many, Name, Operation, Options, Persistent, counted, run, start,
 };
-use portolan_core::comm::Communicator;
-use portolan_core::config::Settings;
-use portolan_core::level::Single;
-use portolan_core::transport::memory::{self, Memory};
-use portolan_core::{Device, Engine, ErrorKind, MemoryKind, Request, TypedBuf};
+use portolan_core::transport::memory;
+use portolan_core::{Device, ErrorKind, MemoryKind, Request, TypedBuf};
 use portolan_datatype::{Layout, Op};
 
-type World = Communicator<Engine<Memory, Single>>;
+use common::{World, on_ranks};
 
 /// Runs `body` on `n` ranks, which are threads.
 fn on_all(n: u32, options: &Options, body: impl Fn(&World) + Sync) {
@@ -26,18 +22,7 @@ fn on_nodes(n: u32, ranks_per_node: u32, options: &Options, body: impl Fn(&World
         ranks_per_node,
         ..memory::Options::default()
     };
-    std::thread::scope(|scope| {
-        for transport in memory::network_with(n, network) {
-            let body = &body;
-            scope.spawn(move || {
-                let engine = Engine::new(transport, &Settings::default()).unwrap();
-                let world = Communicator::world(Arc::new(engine)).unwrap();
-                configure(&world, options.clone()).unwrap();
-                body(&world);
-                world.device().end().unwrap();
-            });
-        }
-    });
+    on_ranks(memory::network_with(n, network), options, body);
 }
 
 fn checked() -> Options {

@@ -1,37 +1,23 @@
 //! Reductions of the same values in items of different lengths: arrays on some ranks, numbers on
 //! others.
 
-use std::sync::Arc;
+mod common;
 
-use portolan_coll::{
-    Counters, Operation, Options, Persistent, configure, counted, inter, run, start,
-};
-use portolan_core::comm::{Communicator, InterCommunicator, RemoteLeader, Tag};
-use portolan_core::config::Settings;
+use portolan_coll::{Counters, Operation, Options, Persistent, counted, inter, run, start};
+use portolan_core::comm::{InterCommunicator, RemoteLeader, Tag};
 use portolan_core::level::Single;
 use portolan_core::transport::memory::{self, Memory};
 use portolan_core::{Device, Engine, MemoryKind, Request, TypedBuf};
 use portolan_datatype::{Layout, Op};
 
-type World = Communicator<Engine<Memory, Single>>;
+use common::{World, on_ranks};
 
 /// Runs `body` on `n` ranks, which are threads, over boards, by messages, and in the debug mode.
 fn on_all(n: u32, body: impl Fn(&World) + Sync) {
     for (direct, compare) in [(true, false), (false, false), (false, true)] {
         let mut options = Options::default();
         (options.direct, options.compare) = (direct, compare);
-        std::thread::scope(|scope| {
-            for transport in memory::network(n) {
-                let (body, options) = (&body, options.clone());
-                scope.spawn(move || {
-                    let engine = Engine::new(transport, &Settings::default()).unwrap();
-                    let world = Communicator::world(Arc::new(engine)).unwrap();
-                    configure(&world, options).unwrap();
-                    body(&world);
-                    world.device().end().unwrap();
-                });
-            }
-        });
+        on_ranks(memory::network(n), &options, &body);
     }
 }
 

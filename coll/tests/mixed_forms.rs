@@ -1,37 +1,21 @@
 //! Ranks that give the blocks of one operation in different forms: one length for all blocks on
 //! some ranks, counts on others.
 
-use std::sync::Arc;
+mod common;
 
-use portolan_coll::{
-    BlocksArg, LayoutsArg, Many, Operation, Options, Persistent, configure, run, start,
-};
-use portolan_core::comm::Communicator;
-use portolan_core::config::Settings;
-use portolan_core::level::Single;
-use portolan_core::transport::memory::{self, Memory};
-use portolan_core::{Device, Engine, ErrorKind, MemoryKind, Result, TypedBuf};
+use portolan_coll::{BlocksArg, LayoutsArg, Many, Operation, Options, Persistent, run, start};
+use portolan_core::transport::memory;
+use portolan_core::{Device, ErrorKind, MemoryKind, Result, TypedBuf};
 use portolan_datatype::Layout;
 
-type World = Communicator<Engine<Memory, Single>>;
+use common::{World, on_ranks};
 
 /// Runs `body` on `n` ranks, which are threads, in the debug mode or by messages without it.
 fn on_all(n: u32, compare: bool, body: impl Fn(&World) + Sync) {
     let mut options = Options::default();
     options.compare = compare;
     options.direct = false;
-    std::thread::scope(|scope| {
-        for transport in memory::network(n) {
-            let (body, options) = (&body, options.clone());
-            scope.spawn(move || {
-                let engine = Engine::new(transport, &Settings::default()).unwrap();
-                let world = Communicator::world(Arc::new(engine)).unwrap();
-                configure(&world, options).unwrap();
-                body(&world);
-                world.device().end().unwrap();
-            });
-        }
-    });
+    on_ranks(memory::network(n), &options, body);
 }
 
 /// The operation in each of its forms.
