@@ -166,7 +166,7 @@ pub(super) struct Transfer {
     pub(super) stranded: bool,
     /// The buffer's exposure to the sender, for pushing.
     pub(super) opened: Option<Exposure>,
-    /// Whether this transfer counts in a measured period (`ways.rs`).
+    /// Whether this transfer counts in a measured period (`long/ways.rs`).
     pub(super) measured: bool,
     /// Whether the data is pulled because the sender was absent.
     pub(super) absent: bool,
