@@ -408,7 +408,7 @@ unsafe impl Transport for Ofi {
         hmem.is_some_and(|hmem| hmem.place_of(address).is_ok_and(|(kind, _)| kind == memory))
     }
 
-    fn pulls(&self, _peer: u32, _len: usize, _inside: bool) -> Pulls {
+    fn pulls(&self, _peer: u32, _exposure: &Exposure, _len: usize, _inside: bool) -> Pulls {
         one_sided::pulls(self)
     }
 

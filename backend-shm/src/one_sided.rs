@@ -4,7 +4,7 @@ use portolan_core::comm::NoUnwind;
 use portolan_core::transport::{Exposure, Pulled, Pulls};
 
 use crate::config::Cma;
-use crate::pull::{Access, Local, Puller, Read};
+use crate::pull::{Access, Local, Place, Puller, Read};
 use crate::ring::CELL;
 use crate::segment::layout::Life;
 use crate::shm::Shm;
@@ -17,8 +17,10 @@ const WORTH_WAKING: usize = 1 << 20;
 /// The ways that the data of a message of `len` bytes from `peer` may take at the moment. With
 /// `inside`, the peer is known to be in a call; its presence word, which it has just written, is
 /// then not read.
-pub(crate) fn pulls(shm: &Shm, peer: u32, len: usize, inside: bool) -> Pulls {
-    if peer >= shm.segment.ranks() || matches!(shm.puller.access(peer), Access::Refused(_)) {
+pub(crate) fn pulls(shm: &Shm, peer: u32, exposure: &Exposure, len: usize, inside: bool) -> Pulls {
+    let is_shared = Place::from_exposure(exposure).segment_offset().is_some();
+    let reached = is_shared || !matches!(shm.puller.access(peer), Access::Refused(_));
+    if peer >= shm.segment.ranks() || !reached {
         return Pulls::Never;
     }
     let outside = !inside && {
@@ -27,6 +29,9 @@ pub(crate) fn pulls(shm: &Shm, peer: u32, len: usize, inside: bool) -> Pulls {
         // request for the data wakes it.
         area.presence.0.inside.load(Relaxed) == 0 && (len < WORTH_WAKING || !area.bell.is_asleep())
     };
+    if is_shared {
+        return if outside { Pulls::Whole } else { Pulls::Shared };
+    }
     match shm.config.cma {
         Cma::Off => Pulls::Never,
         _ if outside => Pulls::Absent,
@@ -46,7 +51,9 @@ pub(crate) unsafe fn reach(
     offset: u64,
     local: Local,
 ) -> Pulled {
-    if peer >= shm.segment.ranks() || peer == shm.rank || shm.config.cma == Cma::Off {
+    let place = Place::from_exposure(exposure);
+    let off = shm.config.cma == Cma::Off && place.segment_offset().is_none();
+    if peer >= shm.segment.ranks() || peer == shm.rank || off {
         return Pulled::Stream;
     }
     // After a rank's death, the system may give its process id to another process. The watcher's
@@ -65,7 +72,12 @@ pub(crate) unsafe fn reach(
     // buffer would wait for this rank's `pushing` word for ever.
     let guard = NoUnwind::new("a copy between ranks");
     // SAFETY: the caller's promise.
-    let read = unsafe { shm.puller.copy(peer, exposure, offset, local, probe_at) };
+    let read = match place.segment_offset() {
+        // SAFETY: the caller's promise.
+        Some(start) => unsafe { load_or_store(shm, start.saturating_add(offset), local) },
+        // SAFETY: the caller's promise.
+        None => unsafe { shm.puller.copy(peer, exposure, offset, local, probe_at) },
+    };
     guard.done();
     if pushes {
         shm.segment.end_push(shm.rank);
@@ -78,6 +90,26 @@ pub(crate) unsafe fn reach(
         Read::No if shm.finds_dead(peer) => Pulled::Gone,
         Read::No => Pulled::Stream,
     }
+}
+
+/// Copies from or to this place in the segment, which a peer has named: memory of `alloc` of its
+/// own, if it is honest.
+///
+/// # Safety
+/// The bytes of `local` are readable or writable, as its direction needs.
+unsafe fn load_or_store(shm: &Shm, offset: u64, local: Local) -> Read {
+    let Some(there) = shm.segment.at(offset, local.len()) else {
+        return Read::No;
+    };
+    // SAFETY: the place is in the mapping, the rest is the caller's promise. The two may overlap if
+    // the peer has made up the place; then it has wrong bytes.
+    unsafe {
+        match local {
+            Local::To(target, len) => std::ptr::copy(there, target, len),
+            Local::From(source, len) => std::ptr::copy(source, there, len),
+        }
+    }
+    Read::Done
 }
 
 /// The outcome of a copy whose peer is no longer running.

@@ -23,37 +23,51 @@ use crate::segment::layout::PROBE;
 /// Most bytes that one system call copies.
 const PIECE: usize = 8 << 20;
 
-/// The contents of an [`Exposure`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Marks an address as an offset in the segment. No address of a process is that high.
+const IN_SEGMENT: u64 = 1 << 63;
+
+/// The contents of an [`Exposure`]. Between processes there is only the address, so that an offer
+/// fits into one cell: whatever a peer names, the system checks the address, and the segment its
+/// offset.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Place {
     addr: u64,
     len: u64,
     id: u64,
-    pid: u32,
-    rank: u32,
+    rank: u64,
 }
 
 impl Place {
-    fn to_exposure(self) -> Exposure {
+    /// The bytes at this offset of the segment.
+    pub(crate) fn in_segment(offset: u64) -> Self {
+        Self {
+            addr: offset | IN_SEGMENT,
+            ..Self::default()
+        }
+    }
+
+    /// Where in the segment the exposed bytes are; `None` if they are elsewhere.
+    #[inline]
+    pub(crate) fn segment_offset(&self) -> Option<u64> {
+        (self.addr & IN_SEGMENT != 0).then_some(self.addr & !IN_SEGMENT)
+    }
+
+    pub(crate) fn to_exposure(self) -> Exposure {
         let mut bytes = [0; 32];
-        bytes[0..8].copy_from_slice(&self.addr.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.len.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.id.to_le_bytes());
-        bytes[24..28].copy_from_slice(&self.pid.to_le_bytes());
-        bytes[28..32].copy_from_slice(&self.rank.to_le_bytes());
+        let words = [self.addr, self.len, self.id, self.rank];
+        for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
         Exposure(bytes)
     }
 
-    fn from_exposure(exposure: &Exposure) -> Self {
-        let bytes = &exposure.0;
-        let long = |at: usize| u64::from_le_bytes(std::array::from_fn(|n| bytes[at + n]));
-        let short = |at: usize| u32::from_le_bytes(std::array::from_fn(|n| bytes[at + n]));
+    pub(crate) fn from_exposure(exposure: &Exposure) -> Self {
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|n| exposure.0[8 * at + n]));
         Self {
-            addr: long(0),
-            len: long(8),
-            id: long(16),
-            pid: short(24),
-            rank: short(28),
+            addr: word(0),
+            len: word(1),
+            id: word(2),
+            rank: word(3),
         }
     }
 }
@@ -109,19 +123,20 @@ impl Puller {
         len: usize,
         writable: bool,
     ) -> Exposure {
-        // The process id comes from the table: asking for it would be a system call.
-        let (id, pid) = match self {
-            Self::Within(exposed) => (exposed.insert(rank, data, len, writable), 0),
-            Self::Across { peers, .. } => (0, peers[rank as usize].pid),
+        let addr = data.expose_provenance() as u64;
+        let place = match self {
+            Self::Within(exposed) => Place {
+                addr,
+                len: len as u64,
+                id: exposed.insert(rank, data, len, writable),
+                rank: u64::from(rank),
+            },
+            Self::Across { .. } => Place {
+                addr,
+                ..Place::default()
+            },
         };
-        Place {
-            addr: data.expose_provenance() as u64,
-            len: len as u64,
-            id,
-            pid,
-            rank,
-        }
-        .to_exposure()
+        place.to_exposure()
     }
 
     pub(crate) fn withdraw(&self, exposure: &Exposure) {
@@ -160,16 +175,10 @@ impl Puller {
         probe_at: u64,
     ) -> Read {
         let place = Place::from_exposure(exposure);
-        let inside = offset
-            .checked_add(local.len() as u64)
-            .is_some_and(|end| end <= place.len);
-        if place.rank != peer || !inside {
-            return Read::No;
-        }
         match self {
             Self::Within(exposed) => {
                 // SAFETY: the caller's promise.
-                if unsafe { exposed.copy(&place, offset, local) } {
+                if place.rank == u64::from(peer) && unsafe { exposed.copy(&place, offset, local) } {
                     Read::Done
                 } else {
                     Read::No
@@ -180,7 +189,7 @@ impl Puller {
                 if *access == Access::Untried {
                     *access = try_access(process.pid, probe_at);
                 }
-                if place.pid != process.pid || *access != Access::Works {
+                if *access != Access::Works {
                     return Read::No;
                 }
                 let there = place.addr.wrapping_add(offset);
@@ -209,7 +218,7 @@ pub(crate) enum Local {
 }
 
 impl Local {
-    fn len(self) -> usize {
+    pub(crate) fn len(self) -> usize {
         match self {
             Self::To(_, len) | Self::From(_, len) => len,
         }

@@ -17,7 +17,7 @@ use crate::heap::{self, Heap};
 use crate::inbox::Inbox;
 use crate::link::{Incoming, Outgoing};
 use crate::offer::{self, Offers};
-use crate::pull::{Local, Puller};
+use crate::pull::{Local, Place, Puller};
 use crate::segment::layout::{Life, Presence};
 use crate::segment::{Geometry, Segment};
 use crate::sync::AtomicU32;
@@ -65,6 +65,9 @@ pub struct Shm {
     pub(crate) offers: Offers,
     pub(crate) heap: Heap,
     pub(crate) puller: Puller,
+    /// Whether peers load messages from memory of `alloc` where they are. Ranks of one process need
+    /// nothing of the kind: they load all memory.
+    shares: bool,
     pub(crate) ring_memory: u64,
     /// Whether the warning that there is no memory for bulk areas of full size has been logged.
     pub(crate) said_short: bool,
@@ -112,6 +115,7 @@ impl Shm {
             config,
             offers: Offers::new(),
             heap: Heap::default(),
+            shares: matches!(puller, Puller::Across { .. }),
             puller,
             ring_memory: 0,
             said_short: false,
@@ -332,19 +336,32 @@ unsafe impl Transport for Shm {
     }
 
     unsafe fn expose(&mut self, data: *const u8, len: usize) -> Option<Exposure> {
+        if self.shares(data, len) {
+            let offset = self.segment.offset_of(data)?;
+            return Some(Place::in_segment(offset).to_exposure());
+        }
         self.caps
             .contains(TransportCaps::PULL)
             .then(|| self.puller.expose(self.rank, data, len, false))
     }
 
+    #[inline]
+    fn shares(&self, data: *const u8, len: usize) -> bool {
+        self.shares && self.segment.holds(data, len)
+    }
+
     unsafe fn expose_mut(&mut self, data: *mut u8, len: usize) -> Option<Exposure> {
+        if self.shares(data, len) {
+            let offset = self.segment.offset_of(data)?;
+            return Some(Place::in_segment(offset).to_exposure());
+        }
         self.caps
             .contains(TransportCaps::PUSH)
             .then(|| self.puller.expose(self.rank, data, len, true))
     }
 
-    fn pulls(&self, peer: u32, len: usize, inside: bool) -> Pulls {
-        crate::one_sided::pulls(self, peer, len, inside)
+    fn pulls(&self, peer: u32, exposure: &Exposure, len: usize, inside: bool) -> Pulls {
+        crate::one_sided::pulls(self, peer, exposure, len, inside)
     }
 
     unsafe fn push(

@@ -26,6 +26,7 @@ fn child() {
         "short-files" => may_make_short_files(&mut job),
         "first-fence" => killed_at_fence(job, 1),
         "second-fence" => killed_at_fence(job, 2),
+        "shared" => shared(&mut job),
         "pull" => pull(&mut job, None),
         "pull-undumpable" => {
             become_nobody();
@@ -350,6 +351,71 @@ impl Sink for Keep {
     }
 }
 
+/// Rank 1 loads what rank 0 has in memory of `alloc`, and rank 0 stores into such memory of rank 1.
+/// Neither uses `process_vm_readv`, which a filter forbids.
+fn shared(job: &mut Files) {
+    const LEN: usize = 3_000_000;
+    forbid(libc::SYS_process_vm_readv);
+    forbid(libc::SYS_process_vm_writev);
+    let mut shm = attach(job);
+    let memory = shm.alloc(LEN).unwrap();
+    // SAFETY: the memory has that length, and the other rank reads and writes it only between the
+    // fences below.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(memory.ptr, LEN) };
+    assert!(shm.shares(memory.ptr, LEN));
+    assert!(!shm.shares(memory.ptr.wrapping_sub(8), usize::MAX));
+    assert!(!shm.shares(job as *const Files as *const u8, 8));
+    if shm.rank() == 0 {
+        for (byte, n) in bytes.iter_mut().zip(0_u32..) {
+            *byte = (n % 251) as u8;
+        }
+        // SAFETY: the memory lives until the end of this function.
+        let exposure = unsafe { shm.expose(bytes[100..].as_ptr(), LEN - 100) }.unwrap();
+        tell(&mut shm, 1, &exposure);
+        job.fence().unwrap();
+        shm.withdraw(&exposure);
+        let buffer = told(&mut shm);
+        // SAFETY: a part of the memory.
+        let pushed = unsafe { shm.push(1, &buffer, 3, bytes[9..].as_ptr(), 500_000) };
+        assert_eq!(pushed, Pulled::Done);
+        job.fence().unwrap();
+        job.fence().unwrap();
+        return;
+    }
+    let exposure = told(&mut shm);
+    assert_eq!(shm.pulls(0, &exposure, LEN, true), Pulls::Shared);
+    assert_eq!(shm.pulls(0, &exposure, LEN, false), Pulls::Whole, "outside");
+    let mut target = vec![0; 1_000_000];
+    // SAFETY: a vector of that length.
+    let mut pull = |exposure: &Exposure, offset| unsafe {
+        shm.pull(0, exposure, offset, target.as_mut_ptr(), target.len())
+    };
+    assert_eq!(pull(&exposure, u64::MAX), Pulled::Stream);
+    let made_up = Exposure([0xff; 32]);
+    assert_eq!(pull(&made_up, 0), Pulled::Stream, "outside of the segment");
+    assert_eq!(pull(&exposure, 7), Pulled::Done);
+    let expected = (107_u32..).map(|n| (n % 251) as u8);
+    assert!(target.iter().copied().eq(expected.take(target.len())));
+    // SAFETY: the memory lives until the end of this function, and is left alone until then.
+    let buffer = unsafe { shm.expose_mut(memory.ptr, LEN) }.unwrap();
+    tell(&mut shm, 0, &buffer);
+    job.fence().unwrap();
+    job.fence().unwrap();
+    shm.withdraw(&buffer);
+    // SAFETY: as above; rank 0 has stored.
+    let bytes = unsafe { std::slice::from_raw_parts(memory.ptr, LEN) };
+    let expected = (9_u32..).map(|n| (n % 251) as u8);
+    assert!(
+        bytes[3..]
+            .iter()
+            .copied()
+            .take(500_000)
+            .eq(expected.take(500_000))
+    );
+    assert_eq!((bytes[2], bytes[500_003]), (0, 0));
+    job.fence().unwrap();
+}
+
 /// Rank 1 reads a buffer of rank 0, which is outside the library; then rank 0 writes into a buffer
 /// of rank 1.
 fn pull(job: &mut Files, refused: Option<&str>) {
@@ -387,7 +453,7 @@ fn pull(job: &mut Files, refused: Option<&str>) {
         Some(why) => {
             assert_eq!(pulled, Pulled::Stream);
             assert_eq!(
-                shm.pulls(0, 1 << 20, true),
+                shm.pulls(0, &exposure, 1 << 20, true),
                 Pulls::Never,
                 "it is remembered"
             );
@@ -485,6 +551,11 @@ fn a_process_that_may_not_be_traced_refuses_and_is_streamed_from() {
 #[test]
 fn a_system_call_filter_refuses_and_the_sender_is_streamed_from() {
     Job::start("pull-filtered", 2, false).succeed();
+}
+
+#[test]
+fn memory_of_alloc_is_loaded_and_stored_without_system_calls() {
+    Job::start("shared", 2, false).succeed();
 }
 
 /// Gives up root's rights, with which it could trace any process, and forbids being traced.

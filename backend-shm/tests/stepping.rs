@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Checker, Numbers, send};
-use portolan_core::transport::{Sent, Transport, TransportCaps};
+use portolan_core::transport::{Exposure, Sent, Transport, TransportCaps};
 use portolan_shm::{Cma, Config, Shm, in_process_with};
 
 fn job(n: u32) -> Vec<Shm> {
@@ -392,7 +392,7 @@ fn what_is_measured_is_pulled_whole_while_the_sender_is_outside() {
         };
         let mut ranks = in_process_with(2, &config).unwrap();
         prepare(&mut ranks[0]);
-        ranks[1].pulls(0, len, false)
+        ranks[1].pulls(0, &Exposure([0; 32]), len, false)
     };
     let pulls = |cma, present: bool| {
         let prepare = if present {

@@ -160,6 +160,13 @@ static void fabric_hear(void *bytes, size_t len)
         exit(2); /* The other rank has said why. */
 }
 
+static char *peer_allocate(struct peer *peer, int direction, int fill)
+{
+    (void)peer, (void)direction, (void)fill;
+    peer_fail("libfabric allocates no memory", "leave ALLOC 0");
+    return NULL;
+}
+
 static void peer_gather(struct peer *peer)
 {
     char word = 0;
@@ -305,7 +312,7 @@ static int fabric_main(int argc, char **argv, const struct peer_program *program
     peer_place(peer.rank);
     peer_arguments(&peer, argc, argv);
     fabric_open();
-    for (int at = 6; at < argc; at++)
+    for (int at = PLANS; at < argc; at++)
         fabric_sample(&peer, program, argv[at]);
     free(peer.requests);
     fabric_close();

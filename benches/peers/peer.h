@@ -2,12 +2,13 @@
  *
  * Each program has the same arguments as Portolan's ranks,
  *
- *     PROGRAM WINDOW BUFFERS LIMIT THREADS BEGUN BYTES:ROUNDS:WARM_UP...
+ *     PROGRAM WINDOW BUFFERS LIMIT THREADS BEGUN ALLOC BYTES:ROUNDS:WARM_UP...
  *
  * and rank 0 prints one line per size: "portolan-sample BYTES VALUE ROUNDS". The steps are those
  * of benches/src/measure.rs: warm up, measure the time of a round, run as many rounds as planned
  * but no longer than LIMIT seconds, and combine the ranks' figures. BEGUN is the moment at which
- * the job was started, in nanoseconds of CLOCK_MONOTONIC.
+ * the job was started, in nanoseconds of CLOCK_MONOTONIC. If ALLOC is 1, the buffers are memory of
+ * MPI_Alloc_mem.
  */
 #ifndef PORTOLAN_PEER_H
 #define PORTOLAN_PEER_H
@@ -18,6 +19,7 @@
 #include <limits.h>
 #include <mpi.h>
 #include <sched.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +37,16 @@ static void peer_fail(const char *what, const char *argument)
     if (!begun)
         exit(2);
     MPI_Abort(MPI_COMM_WORLD, 2);
+}
+
+static char *peer_allocate(struct peer *peer, int direction, int fill)
+{
+    if (MPI_Alloc_mem((MPI_Aint)(peer->area + PAGE), MPI_INFO_NULL, &peer->allocated[direction]) != MPI_SUCCESS)
+        peer_fail("no memory for a message", "choose a smaller one");
+    char *memory = peer->allocated[direction];
+    memory += (PAGE - (uintptr_t)memory % PAGE) % PAGE;
+    memset(memory, fill, peer->area);
+    return memory;
 }
 
 static void peer_gather(struct peer *peer)
@@ -82,8 +94,13 @@ static void peer_sample(struct peer *peer, const struct peer_program *program, c
     }
     if (program->after)
         program->after(peer);
-    free(peer->send);
-    free(peer->receive);
+    if (peer->alloc) {
+        MPI_Free_mem(peer->allocated[0]);
+        MPI_Free_mem(peer->allocated[1]);
+    } else {
+        free(peer->send);
+        free(peer->receive);
+    }
 }
 
 /* Binds the rank before MPI_Init, as Portolan's launcher does, so that memory that MPI touches
@@ -114,7 +131,7 @@ static int peer_main(int argc, char **argv, const struct peer_program *program)
     MPI_Comm_size(MPI_COMM_WORLD, &peer.size);
     peer_place(peer.rank);
     peer_arguments(&peer, argc, argv);
-    for (int at = 6; at < argc; at++)
+    for (int at = PLANS; at < argc; at++)
         peer_sample(&peer, program, argv[at]);
     free(peer.requests);
     MPI_Finalize();

@@ -9,7 +9,8 @@
 #ifndef PORTOLAN_SAMPLING_H
 #define PORTOLAN_SAMPLING_H
 
-enum { MESSAGE = 1, ANSWER = 2, WAITING = 1000, PAGE = 4096 };
+/* Tags, the size of a page, and the first argument that is a plan. */
+enum { MESSAGE = 1, ANSWER = 2, WAITING = 1000, PAGE = 4096, PLANS = 7 };
 
 /* The state of a rank during a measurement. */
 struct peer {
@@ -20,10 +21,12 @@ struct peer {
     int buffers;      /* used in turn by a window's messages, in each direction */
     int threads;      /* threads of a rank */
     double limit;     /* longest time of a size, in seconds */
+    int alloc;        /* whether the buffers are the library's */
     double begun;     /* when the job was started, in seconds of CLOCK_MONOTONIC */
     size_t plan;      /* size in the plan: a length, or how many entries wait */
     size_t bytes;     /* length of a message */
     char *send, *receive;   /* the first buffers */
+    void *allocated[2];     /* what the library allocated for them */
     size_t stride, area;    /* distance between buffers; size of all in one direction */
     peer_request *requests; /* room for two windows */
     void *state;            /* the program's own */
@@ -150,11 +153,15 @@ static double peer_rounds(struct peer *peer, const struct peer_program *program,
     return peer_timed(peer, program, *rounds);
 }
 
+/* Buffers of one direction in memory that the library allocates: at a page boundary, touched. */
+static char *peer_allocate(struct peer *peer, int direction, int fill);
+
 /* Reads the arguments that describe the job; peer.h lists them. */
 static void peer_arguments(struct peer *peer, int argc, char **argv)
 {
-    if (argc < 7)
-        peer_fail("usage", "PROGRAM WINDOW BUFFERS LIMIT THREADS BEGUN BYTES:ROUNDS:WARM_UP...");
+    if (argc <= PLANS)
+        peer_fail("usage",
+                  "PROGRAM WINDOW BUFFERS LIMIT THREADS BEGUN ALLOC BYTES:ROUNDS:WARM_UP...");
     int half = peer->size / 2;
     peer->starts = peer->rank < half;
     peer->partner = peer->rank < half       ? peer->rank + half
@@ -165,6 +172,7 @@ static void peer_arguments(struct peer *peer, int argc, char **argv)
     peer->limit = atof(argv[3]);
     peer->threads = atoi(argv[4]);
     peer->begun = atof(argv[5]) * 1e-9;
+    peer->alloc = atoi(argv[6]);
     if (peer->window < 1 || peer->buffers < 1 || peer->threads < 1)
         peer_fail("not a window or a number of buffers or threads", argv[1]);
     peer->requests = peer_memory(2 * (size_t)peer->window * sizeof *peer->requests);
@@ -183,8 +191,13 @@ static unsigned long long peer_plan(struct peer *peer, const struct peer_program
     peer->bytes = program->sizes_are_counts ? 8 : size;
     peer->stride = ((peer->bytes ? peer->bytes : 1) + PAGE - 1) / PAGE * PAGE;
     peer->area = peer->stride * (size_t)peer->buffers;
-    peer->send = peer_buffer(peer->area, peer->rank);
-    peer->receive = peer_buffer(peer->area, 0);
+    if (peer->alloc) {
+        peer->send = peer_allocate(peer, 0, peer->rank);
+        peer->receive = peer_allocate(peer, 1, 0);
+    } else {
+        peer->send = peer_buffer(peer->area, peer->rank);
+        peer->receive = peer_buffer(peer->area, 0);
+    }
     return size;
 }
 

@@ -1,6 +1,8 @@
 //! The buffers from which messages come and into which they go.
 
-use portolan::{Error, ErrorKind, Result};
+use std::ops::DerefMut;
+
+use portolan::{Comm, Device, Error, ErrorKind, Level, Memory, Result};
 
 /// Buffers begin at page boundaries, as in the OSU suite, so that runs do not differ by where the
 /// allocator happened to put them.
@@ -9,18 +11,20 @@ const ALIGNMENT: usize = 4096;
 /// Buffers to send from, and as many to receive into. Each begins at a page boundary and has been
 /// touched. There is one of each kind, or several that messages use in turn.
 #[derive(Debug)]
-pub struct Buffers {
-    memory: Vec<u8>,
+pub struct Buffers<M = Vec<u8>> {
+    memory: M,
     first: usize,
     second: usize,
+    /// Where the receive buffers end.
+    end: usize,
     bytes: usize,
     /// The distance from one buffer to the next.
     stride: usize,
 }
 
 impl Buffers {
-    /// One buffer in each direction for messages of `bytes` bytes. The send buffer is filled with
-    /// `fill`, the receive buffer with zeros.
+    /// One buffer in each direction for messages of `bytes` bytes, on the heap. The send buffer is
+    /// filled with `fill`, the receive buffer with zeros.
     ///
     /// # Errors
     /// [`Exhausted`](ErrorKind::Exhausted) if there is no memory for them.
@@ -33,6 +37,38 @@ impl Buffers {
     /// # Errors
     /// [`Exhausted`](ErrorKind::Exhausted) if there is no memory for them.
     pub fn several(count: u32, bytes: usize, fill: u8) -> Result<Self> {
+        Self::made(count, bytes, fill, |total| {
+            let mut memory = Vec::new();
+            memory.try_reserve_exact(total).ok()?;
+            memory.resize(total, 0);
+            Some(Ok(memory))
+        })
+    }
+}
+
+impl<D: Device> Buffers<Memory<u8, D>> {
+    /// As [`several`](Buffers::several), in memory of [`Comm::alloc`].
+    ///
+    /// # Errors
+    /// [`Exhausted`](ErrorKind::Exhausted) if there is no memory for them.
+    pub fn allocated<L: Level>(
+        comm: &Comm<L, D>,
+        count: u32,
+        bytes: usize,
+        fill: u8,
+    ) -> Result<Self> {
+        Self::made(count, bytes, fill, |total| Some(comm.alloc(total)))
+    }
+}
+
+impl<M: DerefMut<Target = [u8]>> Buffers<M> {
+    /// Buffers in memory that `allocate` gives; `None` if there is none.
+    fn made(
+        count: u32,
+        bytes: usize,
+        fill: u8,
+        allocate: impl FnOnce(usize) -> Option<Result<M>>,
+    ) -> Result<Self> {
         let count = count.max(1) as usize;
         // Even an empty buffer has a page, so that all buffers have different addresses.
         let stride = bytes.max(1).checked_next_multiple_of(ALIGNMENT);
@@ -40,21 +76,19 @@ impl Buffers {
         let total = area
             .and_then(|area| area.checked_mul(2))
             .and_then(|both| both.checked_add(ALIGNMENT));
-        let mut memory = Vec::new();
-        let total = total.filter(|&total| memory.try_reserve_exact(total).is_ok());
-        let (Some(stride), Some(area), Some(total)) = (stride, area, total) else {
+        let memory = total.and_then(allocate).transpose()?;
+        let (Some(stride), Some(area), Some(mut memory)) = (stride, area, memory) else {
             let what = format!("no memory for {} buffers of {bytes} bytes", 2 * count);
             return Err(Error::new(ErrorKind::Exhausted, what).remedy("measure smaller messages"));
         };
-        memory.resize(total, 0);
         let first = memory.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
         let second = first + area;
-        memory.truncate(second + area);
         memory[first..second].fill(fill);
         Ok(Self {
             memory,
             first,
             second,
+            end: second + area,
             bytes,
             stride,
         })
@@ -62,7 +96,7 @@ impl Buffers {
 
     /// The first send buffer and the first receive buffer.
     pub fn both(&mut self) -> (&[u8], &mut [u8]) {
-        let (front, back) = self.memory.split_at_mut(self.second);
+        let (front, back) = self.memory[..self.end].split_at_mut(self.second);
         (&front[self.first..][..self.bytes], &mut back[..self.bytes])
     }
 
@@ -71,7 +105,7 @@ impl Buffers {
         &mut self,
     ) -> (impl Iterator<Item = &[u8]>, impl Iterator<Item = &mut [u8]>) {
         let bytes = self.bytes;
-        let (front, back) = self.memory.split_at_mut(self.second);
+        let (front, back) = self.memory[..self.end].split_at_mut(self.second);
         let send = front[self.first..].chunks_exact(self.stride);
         let receive = back.chunks_exact_mut(self.stride);
         (
@@ -91,7 +125,7 @@ impl Buffers {
 
     /// What has arrived in each buffer.
     pub fn received(&self) -> impl Iterator<Item = &[u8]> {
-        let buffers = self.memory[self.second..].chunks_exact(self.stride);
+        let buffers = self.memory[self.second..self.end].chunks_exact(self.stride);
         buffers.map(|buffer| &buffer[..self.bytes])
     }
 }

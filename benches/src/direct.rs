@@ -1,5 +1,7 @@
 //! Patterns whose figure is not the time of a round.
 
+use std::ops::DerefMut;
+
 use std::hint::black_box;
 use std::thread;
 use std::time::Duration;
@@ -42,7 +44,21 @@ pub(crate) fn overlap<L: Level, D: Device>(
     setup: &Setup,
     plan: &Plan,
 ) -> Result<(f64, u64)> {
-    let mut buffers = Buffers::new(plan.bytes, comm.rank() as u8)?;
+    let fill = comm.rank() as u8;
+    if setup.allocated {
+        let buffers = Buffers::allocated(comm, 1, plan.bytes, fill)?;
+        return hidden(comm, role, setup, plan, buffers);
+    }
+    hidden(comm, role, setup, plan, Buffers::new(plan.bytes, fill)?)
+}
+
+fn hidden<L: Level, D: Device>(
+    comm: &Comm<L, D>,
+    role: Role,
+    setup: &Setup,
+    plan: &Plan,
+    mut buffers: Buffers<impl DerefMut<Target = [u8]>>,
+) -> Result<(f64, u64)> {
     let each = seconds_of_a_turn();
     let mut alone = Seen::default();
     let (_, rounds) = timed(comm, setup, plan, |rounds| {
@@ -63,7 +79,7 @@ fn sends<L: Level, D: Device>(
     role: Role,
     rounds: u64,
     turns: u64,
-    buffers: &mut Buffers,
+    buffers: &mut Buffers<impl DerefMut<Target = [u8]>>,
 ) -> Result<Seen> {
     let (send, receive) = buffers.both();
     let mut seen = Seen::default();

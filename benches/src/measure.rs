@@ -17,6 +17,8 @@ pub struct Setup {
     /// Buffers from which the messages of a window come in turn, and as many into which they go.
     /// Patterns without windows use the first.
     pub buffers: u32,
+    /// The buffers are memory of [`Comm::alloc`] ([`Pattern::allocates`]).
+    pub allocated: bool,
     /// Time that a sample may take, in seconds: if the planned rounds would take longer, there are
     /// fewer. [`Pattern::Idle`] waits that long.
     pub limit: f64,
@@ -37,6 +39,7 @@ impl Setup {
             pattern,
             window: 64,
             buffers: 1,
+            allocated: false,
             limit: 1.0,
             threads: 2,
             begun: crate::process::monotonic_nanoseconds(),
@@ -99,12 +102,21 @@ pub fn measure<L: Level, D: Device + 'static>(
         }
         pattern => {
             let bytes = pattern.message_bytes(plan.bytes);
-            let mut buffers = Buffers::several(setup.buffers, bytes, comm.rank() as u8)?;
             let (out, mut aside) = ([0_u8; 8], [0_u8; 8]);
             let waiting = Waiting::put(comm, pattern, plan.bytes, &out, &mut aside)?;
             let steps = Steps::new(pattern, plan.bytes, setup.window);
-            let run = |rounds| steps.run(comm, rounds, &mut buffers);
-            let (seconds, rounds) = timed(comm, setup, plan, run)?;
+            let (count, fill) = (setup.buffers, comm.rank() as u8);
+            let (seconds, rounds) = if setup.allocated {
+                let mut buffers = Buffers::allocated(comm, count, bytes, fill)?;
+                timed(comm, setup, plan, |rounds| {
+                    steps.run(comm, rounds, &mut buffers)
+                })?
+            } else {
+                let mut buffers = Buffers::several(count, bytes, fill)?;
+                timed(comm, setup, plan, |rounds| {
+                    steps.run(comm, rounds, &mut buffers)
+                })?
+            };
             waiting.take()?;
             let value = pattern.value(seconds, rounds, plan.bytes, setup.window);
             pool(comm, pattern, plan, value, rounds)

@@ -39,6 +39,9 @@ macro_rules! with_cases {
                     empty_messages 1, sixty_four_mebibytes 1, more_than_four_gibibytes 1,
                     everybody_to_everybody 1,
                 }
+                allocated {
+                    blocking 2, nonblocking_both_ways 1, unexpected 1,
+                }
                 order {
                     across_sizes 1, nonblocking_across_sizes 1, bursts 1, posted_receives 1,
                     tags_choose 1, wildcards_and_exact 1,

@@ -230,6 +230,28 @@ fn pairs_are_twice_as_many_ranks() {
 }
 
 #[test]
+fn buffers_of_the_library_are_told_and_kept_apart() {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("report-alloc-{}", std::process::id()));
+    let report = ["--report", folder.to_str().unwrap()];
+    for words in [&["latency"][..], &["bandwidth"], &["overlap"]] {
+        let words = [words, &["--sizes", "64k", "--alloc"]].concat();
+        let outcome = bench(&[&words[..], &report].concat());
+        outcome.expect_code(0);
+        assert!(
+            outcome.out.contains("buffers of the library"),
+            "{outcome:#?}"
+        );
+        let (told, _) = rows(&bench(&[&words[..], &["--json"]].concat()));
+        assert_eq!(told[0]["alloc"], true);
+    }
+    let (heap, _) = rows(&bench(&["latency", "--sizes", "8", "--json"]));
+    assert!(heap[0].get("alloc").is_none(), "{heap:?}");
+    assert!(folder.join("latency-2-alloc.json").is_file());
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
 fn several_buffers_are_told_and_kept_apart() {
     let words = ["bandwidth", "--sizes", "1k", "--window", "7", "--json"];
     let (one, _) = rows(&bench(&words));
@@ -532,6 +554,9 @@ fn what_makes_no_sense_is_refused() {
     bench(&["latency", "--buffers", "2"])
         .expect_code(2)
         .expect_err(&["latency has no windows", "leave --buffers out"]);
+    bench(&["depth", "--alloc"])
+        .expect_code(2)
+        .expect_err(&["depth has no buffers", "leave --alloc out"]);
     bench(&["coll", "--buffers", "2"])
         .expect_code(2)
         .expect_err(&["coll has no windows"]);

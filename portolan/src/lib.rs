@@ -90,9 +90,9 @@ pub use choose::{TransportInfo, rank_variables, transports};
 pub use comm::topology;
 pub use comm::{
     AnyRequest, Buffer, BufferMut, CartComm, Comm, Completion, DupRequest, Failed, InterComm,
-    InterDupRequest, Message, OwnedRequest, Parts, PersistentRecv, PersistentSend, RecvRequest,
-    RemoteLeader, RequestFuture, Scope, ScopedRecv, ScopedSend, SendRequest, StableBuf,
-    StableBufMut, wait_all, wait_any, wait_any_of, wait_some,
+    InterDupRequest, Memory, Message, OwnedRequest, Parts, PersistentRecv, PersistentSend,
+    RecvRequest, RemoteLeader, RequestFuture, Scope, ScopedRecv, ScopedSend, SendRequest,
+    StableBuf, StableBufMut, wait_all, wait_any, wait_any_of, wait_some,
 };
 pub use hosted::Hosted;
 pub use ranks::{Jobs, threads, try_threads};

@@ -333,8 +333,8 @@ unsafe impl Transport for Packets {
         self.0.lock().ofi.end_silently();
     }
 
-    fn pulls(&self, peer: u32, len: usize, inside: bool) -> Pulls {
-        self.0.lock().ofi.pulls(peer, len, inside)
+    fn pulls(&self, peer: u32, exposure: &Exposure, len: usize, inside: bool) -> Pulls {
+        self.0.lock().ofi.pulls(peer, exposure, len, inside)
     }
 
     unsafe fn pull(

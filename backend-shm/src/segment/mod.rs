@@ -85,6 +85,21 @@ impl Segment {
         Some(unsafe { self.base.add(offset as usize) })
     }
 
+    /// Whether these bytes lie behind the ranks' areas, in this process's mapping.
+    #[inline]
+    pub(crate) fn holds(&self, data: *const u8, len: usize) -> bool {
+        self.offset_of(data).is_some_and(|offset| {
+            offset >= data_start(self.ranks) && len as u64 <= self.total as u64 - offset
+        })
+    }
+
+    /// The offset of an address, if it is in this process's mapping.
+    #[inline]
+    pub(crate) fn offset_of(&self, data: *const u8) -> Option<u64> {
+        let offset = data.addr().wrapping_sub(self.base.addr());
+        (offset < self.total).then_some(offset as u64)
+    }
+
     /// The life of `rank`.
     pub(crate) fn life(&self, rank: u32) -> Life {
         // SYNC: pairs with the Release in `fail`, which makes the reason visible, and with the one

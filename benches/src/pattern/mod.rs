@@ -345,6 +345,13 @@ impl Pattern {
         self.facts().4 != Of::All
     }
 
+    /// Whether its buffers can be memory of [`Comm::alloc`](portolan::Comm::alloc)
+    /// ([`Setup::allocated`](crate::Setup::allocated)).
+    #[must_use]
+    pub fn allocates(self) -> bool {
+        self.has_windows() || matches!(self, Self::Latency | Self::Overlap)
+    }
+
     /// Whether windows of messages are sent.
     #[must_use]
     pub fn has_windows(self) -> bool {

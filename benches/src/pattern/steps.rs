@@ -1,5 +1,7 @@
 //! What the ranks do in a round.
 
+use std::ops::DerefMut;
+
 use portolan::Level;
 use portolan::{Comm, Device, Result};
 
@@ -49,7 +51,7 @@ impl Steps {
         &self,
         comm: &Comm<L, D>,
         rounds: u64,
-        buffers: &mut Buffers,
+        buffers: &mut Buffers<impl DerefMut<Target = [u8]>>,
     ) -> Result<()> {
         use Pattern as P;
         match (self.pattern, Role::of(comm.rank(), comm.size())) {
@@ -87,7 +89,7 @@ pub(crate) fn ping_pong<L: Level, D: Device>(
     role: Role,
     rounds: u64,
     tag: u32,
-    buffers: &mut Buffers,
+    buffers: &mut Buffers<impl DerefMut<Target = [u8]>>,
 ) -> Result<()> {
     let (send, receive) = buffers.both();
     match role {
@@ -114,7 +116,7 @@ fn one_way<L: Level, D: Device>(
     role: Role,
     rounds: u64,
     messages: u32,
-    buffers: &mut Buffers,
+    buffers: &mut Buffers<impl DerefMut<Target = [u8]>>,
 ) -> Result<()> {
     let (send, receive) = buffers.each();
     let mut window = Window::new(comm, messages, send, receive);
@@ -145,7 +147,7 @@ fn both_ways<L: Level, D: Device>(
     role: Role,
     rounds: u64,
     messages: u32,
-    buffers: &mut Buffers,
+    buffers: &mut Buffers<impl DerefMut<Target = [u8]>>,
 ) -> Result<()> {
     let (send, receive) = buffers.each();
     let mut window = Window::new(comm, messages, send, receive);
@@ -167,7 +169,7 @@ fn drain<L: Level, D: Device>(
     role: Role,
     rounds: u64,
     order: &[u32],
-    buffers: &mut Buffers,
+    buffers: &mut Buffers<impl DerefMut<Target = [u8]>>,
 ) -> Result<()> {
     let (send, receive) = buffers.each();
     let mut window = Window::new(comm, order.len() as u32, send, receive);

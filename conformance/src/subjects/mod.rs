@@ -2,6 +2,7 @@
 
 pub mod accelerators;
 pub mod active;
+pub mod allocated;
 pub mod cancel;
 pub mod capabilities;
 pub mod checked;

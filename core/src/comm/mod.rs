@@ -212,6 +212,12 @@ impl<D: Device> Communicator<D> {
         &self.0.device
     }
 
+    /// A handle of the device's own, which keeps it alive.
+    #[must_use]
+    pub fn device_handle(&self) -> Arc<D> {
+        Arc::clone(&self.0.device)
+    }
+
     /// The communicator as the device sees it.
     #[must_use]
     pub fn view(&self) -> CommView {

@@ -41,7 +41,7 @@ unsafe impl<T: Transport, L: Level> Device for Engine<T, L> {
                 .trace("send", args.dest.index(), args.envelope.tag, buf.len);
             // SAFETY: the caller's promise.
             let launched = unsafe {
-                if buf.len <= state.proto.lengths.whole {
+                if state.leaves_whole(&buf) {
                     state.try_eager_contig(args, &buf)
                 } else {
                     state.try_unasked(args, &Data::Contig(buf), true)

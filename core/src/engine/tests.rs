@@ -13,6 +13,7 @@ mod gone;
 mod naps;
 mod queued;
 mod scripted;
+mod shared;
 mod slots;
 mod windows;
 

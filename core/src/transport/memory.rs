@@ -365,15 +365,28 @@ unsafe impl Transport for Memory {
     }
 
     unsafe fn expose(&mut self, data: *const u8, len: usize) -> Option<Exposure> {
-        if !self.caps().contains(TransportCaps::PULL) {
+        let shared = self.shares(data, len);
+        if !shared && !self.caps().contains(TransportCaps::PULL) {
             return None;
         }
         let mut state = self.network.state();
         let number = state.number();
-        state
-            .exposed
-            .insert((self.rank, number), Span { ptr: data, len });
+        let span = Span {
+            ptr: data,
+            len,
+            shared,
+        };
+        state.exposed.insert((self.rank, number), span);
         Some(Exposure(token(number)))
+    }
+
+    fn shares(&self, data: *const u8, len: usize) -> bool {
+        let state = self.network.state();
+        let mine = state
+            .direct
+            .iter()
+            .filter(|((owner, _), _)| *owner == self.rank);
+        mine.into_iter().any(|(_, block)| block.holds(data, len))
     }
 
     fn withdraw(&mut self, exposure: &Exposure) {
@@ -395,8 +408,13 @@ unsafe impl Transport for Memory {
         state.exposed.retain(|&(owner, _), _| owner != self.rank);
     }
 
-    fn pulls(&self, _peer: u32, _len: usize, _inside: bool) -> Pulls {
-        self.network.options.pulls
+    fn pulls(&self, peer: u32, exposure: &Exposure, _len: usize, _inside: bool) -> Pulls {
+        let state = self.network.state();
+        let span = state.exposed.get(&(peer, number_of(&exposure.0)));
+        match span.is_some_and(|span| span.shared) {
+            true => Pulls::Shared,
+            false => self.network.options.pulls,
+        }
     }
 
     unsafe fn pull(
@@ -410,10 +428,6 @@ unsafe impl Transport for Memory {
         let Some(present) = self.network.present.get(peer as usize) else {
             return Pulled::Stream;
         };
-        if present.load(Ordering::Relaxed) {
-            // Both sides are in the library, so streaming shares the work.
-            return Pulled::Stream;
-        }
         let state = self.network.state();
         if state.is_gone(peer) {
             return Pulled::Gone;
@@ -421,6 +435,10 @@ unsafe impl Transport for Memory {
         let Some(span) = state.exposed.get(&(peer, number_of(&exposure.0))) else {
             return Pulled::Stream;
         };
+        if present.load(Ordering::Relaxed) && !span.shared {
+            // Both sides are in the library, so streaming shares the work.
+            return Pulled::Stream;
+        }
         match usize::try_from(offset) {
             Ok(offset) if offset <= span.len && len <= span.len - offset => {
                 // SAFETY: the span is still exposed, because withdrawing takes the lock that is

@@ -159,6 +159,10 @@ pub enum Pulls {
     Always,
     /// The way that is measured to be the fastest.
     Measured,
+    /// The receiver loads the data from where it is ([`Transport::shares`]), and the sender is in a
+    /// call: of long data it stores a half at the same time, if the receiver's buffer is such
+    /// memory as well.
+    Shared,
 }
 
 /// Memory that peers can reach: its address in this process, and the token for peers.
@@ -452,10 +456,21 @@ pub unsafe trait Transport: Send + 'static {
         false
     }
 
-    /// Which ways the data of a message of `len` bytes from `peer` may currently take. `inside`:
-    /// the peer is known to be in a call; otherwise the transport finds out.
-    fn pulls(&self, peer: u32, len: usize, inside: bool) -> Pulls {
-        let _ = (peer, len, inside);
+    /// Whether peers load these bytes where they are, by instructions of their own processor: they
+    /// are in memory of [`alloc`](Self::alloc). A message from there is announced even if it is
+    /// short enough to be copied into the transport's memory, because its receiver then makes the
+    /// only copy. If so, [`expose`](Self::expose) succeeds, and
+    /// [`pulls`](Self::pulls) allows the exposure to be pulled.
+    #[inline]
+    fn shares(&self, data: *const u8, len: usize) -> bool {
+        let _ = (data, len);
+        false
+    }
+
+    /// Which ways the data of a message of `len` bytes that `peer` has exposed may currently take.
+    /// `inside`: the peer is known to be in a call; otherwise the transport finds out.
+    fn pulls(&self, peer: u32, exposure: &Exposure, len: usize, inside: bool) -> Pulls {
+        let _ = (peer, exposure, len, inside);
         Pulls::Whole
     }
 

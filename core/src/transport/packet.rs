@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use crate::lines::{self, LINE};
 
 /// Number of the wire format; ranks that disagree refuse to talk (checked when a job starts).
-pub const WIRE_VERSION: u32 = 5;
+pub const WIRE_VERSION: u32 = 6;
 
 /// The purpose of a packet. The numbers are part of the wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

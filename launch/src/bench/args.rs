@@ -58,6 +58,11 @@ pub(crate) struct BenchArgs {
           value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) buffers: u32,
 
+    /// Take buffers from the library: `Comm::alloc`, and of peers MPI_Alloc_mem (latency,
+    /// bandwidth, bibandwidth, rate, overlap)
+    #[arg(long)]
+    pub(crate) alloc: bool,
+
     /// Threads of a rank that talk at a time (multithread)
     #[arg(long, value_name = "N", default_value_t = 2,
           value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -141,6 +146,10 @@ pub(crate) struct BenchRankArgs {
     /// Buffers of a window
     #[arg(long, default_value_t = 1)]
     pub(crate) buffers: u32,
+
+    /// Buffers of `Comm::alloc`
+    #[arg(long)]
+    pub(crate) alloc: bool,
 
     /// Longest time of one size, in seconds
     #[arg(long, value_parser = positive)]
@@ -391,8 +400,15 @@ impl BenchArgs {
         Ok(())
     }
 
-    /// Refuses more buffers than a window has messages.
+    /// Refuses more buffers than a window has messages, and buffers of the library where there is
+    /// no choice.
     fn check_buffers(&self) -> Result<(), String> {
+        if self.alloc && !self.kind.pattern().is_some_and(Pattern::allocates) {
+            let name = self.kind.name();
+            return Err(format!(
+                "{name} has no buffers that the library could allocate: leave --alloc out"
+            ));
+        }
         let Self {
             buffers, window, ..
         } = *self;

@@ -37,6 +37,8 @@ pub(super) struct Job {
     pub(super) window: u32,
     /// Buffers that the messages of a window use in turn, in each direction.
     pub(super) buffers: u32,
+    /// Whether buffers are the library's.
+    pub(super) alloc: bool,
     /// Threads of a rank.
     pub(super) threads: u32,
     /// Longest time for one size, in seconds.
@@ -172,6 +174,7 @@ impl Job {
             self.limit.to_string(),
             self.threads.to_string(),
             begun.to_string(),
+            u8::from(self.alloc).to_string(),
         ];
         words.extend(self.plans.iter().map(Plan::to_string));
         words
@@ -185,6 +188,7 @@ fn ours(job: &Job, transport: Option<&str>, begun: u64) -> Result<Command, Strin
         .args(["bench-rank", job.pattern.name()])
         .args(["--window", &job.window.to_string()])
         .args(["--buffers", &job.buffers.to_string()])
+        .args(job.alloc.then_some("--alloc"))
         .args(["--limit", &job.limit.to_string()])
         .args(["--threads", &job.threads.to_string()])
         .args(["--begun", &begun.to_string()])
@@ -358,6 +362,7 @@ pub(super) mod tests {
             ranks: 2,
             window: 64,
             buffers: 1,
+            alloc: false,
             threads: 1,
             limit: 1.0,
             plans: Vec::new(),

@@ -32,6 +32,8 @@ struct Row<'a> {
     window: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     buffers: Option<u32>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    alloc: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     threads: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -178,6 +180,7 @@ fn row<'a>(run: &'a Run, entry: &'a Entry, figure: &'a Figure) -> Row<'a> {
         rounds: figure.rounds,
         window: run.window,
         buffers: run.buffers,
+        alloc: run.alloc,
         threads: run.threads,
         pin: run.pin.as_deref(),
         busy: run.busy,

@@ -23,6 +23,9 @@ pub(super) struct Run {
     /// Buffers that the messages of a window use in turn, if there are several.
     #[serde(default)]
     pub(super) buffers: Option<u32>,
+    /// Whether the buffers were the library's.
+    #[serde(default)]
+    pub(super) alloc: bool,
     /// Threads of a rank, if there are several.
     pub(super) threads: Option<u32>,
     /// Where the ranks were bound; `None` if this command did not place them.
@@ -362,6 +365,7 @@ pub(super) mod tests {
             ranks: 2,
             window: None,
             buffers: None,
+            alloc: false,
             threads: None,
             pin: Some("core".to_owned()),
             map: None,

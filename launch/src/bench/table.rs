@@ -135,6 +135,9 @@ pub(super) fn manner(run: &Run) -> String {
     if let Some(buffers) = run.buffers {
         let _ = write!(text, " in {buffers} buffers");
     }
+    if run.alloc {
+        text.push_str(", buffers of the library");
+    }
     if let Some(threads) = run.threads {
         let _ = write!(text, ", {threads} threads each");
     }

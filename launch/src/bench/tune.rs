@@ -88,6 +88,7 @@ fn tune(args: &BenchArgs, ranks: u32, operation: Name, pattern: Pattern) -> Resu
         ranks,
         window: args.window,
         buffers: args.buffers,
+        alloc: false,
         threads: args.threads,
         limit: args.seconds,
         plans: args.plans_of(pattern, &SIZES),

@@ -69,7 +69,7 @@ fn ranks_of_a_peer_are_where_they_are_told_and_shuffle_as_ours_do() {
         ] {
             let mut command = of_ours(Command::new(format!("mpiexec.{name}")));
             command.args(words).args(["-n", "2"]).arg(&program);
-            command.args(["64", "1", "1", "1", "0", "1000:1:1"]);
+            command.args(["64", "1", "1", "1", "0", "0", "1000:1:1"]);
             command.env("PEER_PROCESSORS", told);
             let said = outcome(command, b"");
             said.expect_code(0);

@@ -29,6 +29,7 @@ use portolan_datatype::MsgRep;
 use crate::device::{SendArgs, SendMode};
 use crate::engine::data::Data;
 use crate::engine::entry::{Op, RecvStage, SendOp, SendStage};
+use crate::engine::long::shared::AT_ONCE;
 use crate::engine::long::unasked::CLASSES;
 use crate::engine::short::outgoing::Peer;
 use crate::engine::short::recv::verdict;
@@ -61,8 +62,12 @@ pub(in crate::engine) struct Lengths {
     /// less than the eager limit where receivers may want to read the message in place, and can at
     /// once.
     pub(in crate::engine) whole: usize,
+    /// The same from memory that peers load themselves.
+    pub(in crate::engine) at_once: usize,
     /// Longest message that may go unasked.
     pub(in crate::engine) unasked: usize,
+    /// Longest message that is eager.
+    pub(in crate::engine) eager: usize,
     /// Whether receivers cannot read messages in place, so that there is no point in asking them.
     settled: bool,
 }
@@ -73,10 +78,13 @@ impl Lengths {
         // Pieces shorter than the longest packet mean that both sides copy.
         let copies = limits.piece < limits.bulk;
         let longest = (limits.eager << (CLASSES - 1)).min(u32::MAX as usize);
+        // Each call waits for the other, so one copy takes less time than two.
+        let whole = limits.eager >> u32::from(asks);
         Self {
-            // Each call waits for the other, so one copy takes less time than two.
-            whole: limits.eager >> u32::from(asks),
+            whole,
+            at_once: whole.min(AT_ONCE),
             unasked: if copies { longest } else { limits.eager },
+            eager: limits.eager,
             settled: copies && !caps.contains(TransportCaps::PULL),
         }
     }
@@ -230,6 +238,12 @@ impl<T: Transport> State<T> {
         let proto = &mut self.proto;
         // A message that has begun and cannot go on needs a slot.
         if peer == proto.me || proto.peers[peer as usize].flags != 0 || !proto.table.has_room() {
+            return Launched::No;
+        }
+        if proto
+            .lengths
+            .is_shared(&self.transport, data, args.rep, waited)
+        {
             return Launched::No;
         }
         let piece = piece_of(&proto.limits, len, waited);

@@ -79,6 +79,9 @@ impl<T: Transport> State<T> {
     /// offer's word needs the transport; until it is done, nothing else is delivered.
     pub(in crate::engine) fn match_offer(&mut self, peer: u32, header: &Header, body: &OfferBody) {
         let envelope = envelope(header);
+        if self.pull_in_hand(peer, header, body) {
+            return;
+        }
         self.post_in_hand();
         if self.proto.posted.peek_arrival(&envelope).is_none() {
             if self.proto.trouble && self.proto.failure_in(envelope.context).is_some() {
@@ -189,11 +192,16 @@ impl<T: Transport> State<T> {
                 stage: SendStage::Offered,
                 waited,
                 data,
+                args,
                 ..
             }) => {
                 let (len, waited) = (data.len(), *waited);
-                self.proto.offer_was_taken(peer, len, waited, false);
-                self.proto.goes(peer, Way::Pull);
+                // Memory that the peer loads itself says nothing about other memory.
+                let lengths = &self.proto.lengths;
+                if !lengths.is_shared(&self.transport, data, args.rep, waited) {
+                    self.proto.offer_was_taken(peer, len, waited, false);
+                    self.proto.goes(peer, Way::Pull);
+                }
                 self.send_finished(index);
             }
             Some(SendOp {

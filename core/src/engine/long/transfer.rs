@@ -23,6 +23,7 @@ use crate::engine::data::Data;
 use crate::engine::entry::{Op, RecvStage, SendStage, Transfer};
 use crate::engine::long::flows::fault;
 use crate::engine::long::rendezvous::TakeBody;
+use crate::engine::long::shared::is_in_halves;
 use crate::engine::long::ways::Way;
 use crate::engine::state::{Proto, State};
 use crate::status::Status;
@@ -32,7 +33,7 @@ use crate::transport::{
 };
 
 /// Bytes pulled or pushed for one message before it is other work's turn.
-const TURN: usize = 1 << 20;
+pub(in crate::engine) const TURN: usize = 1 << 20;
 /// Bytes of an absent sender's message that are pulled before the first check whether the sender is
 /// back. Each later turn multiplies the amount pulled so far by four. Shorter remainders are not
 /// streamed.
@@ -262,10 +263,13 @@ impl<T: Transport> State<T> {
             return false;
         };
         let (peer, rest) = (transfer.peer, transfer.mine.len());
-        if !transfer.absent || rest < FIRST_TURN {
+        let Some(exposure) = transfer.exposure.filter(|_| transfer.absent) else {
+            return false;
+        };
+        if rest < FIRST_TURN {
             return false;
         }
-        let listens = match self.transport.pulls(peer, rest, false) {
+        let listens = match self.transport.pulls(peer, &exposure, rest, false) {
             Pulls::Measured => true,
             // Where messages go both ways, each rank copies for itself.
             Pulls::Absent if both => false,
@@ -283,18 +287,30 @@ impl<T: Transport> State<T> {
         let native = transfer.rep == MsgRep::Native;
         let plain = native && data.contiguous().is_some();
         let direct = plain || native && served(&self.transport, data).is_some();
-        let exposed = transfer.exposure.is_some();
+        if wanted == 0 {
+            // Nothing to move: the end of the (empty) pull ends the transfer.
+            return Some(Choice::This(Way::Pull));
+        }
+        let Some(exposure) = &transfer.exposure else {
+            return Some(Choice::This(Way::Stream));
+        };
         let waited = transfer.header.flags & flags::WAITED != 0;
         let splits = pushes && plain && wanted >= SPLIT;
-        let way = match self.transport.pulls(peer, wanted, waited) {
-            // Nothing to move: the end of the (empty) pull ends the transfer.
-            _ if wanted == 0 => Way::Pull,
-            _ if !exposed => Way::Stream,
+        let way = match self.transport.pulls(peer, exposure, wanted, waited) {
             Pulls::Never => Way::Stream,
             Pulls::Whole => Way::Pull,
             Pulls::Absent => return Some(Choice::Absent),
             Pulls::Contiguous if direct => Way::Pull,
             Pulls::Contiguous => Way::Stream,
+            Pulls::Shared
+                if plain
+                    && data.contiguous().is_some_and(|(target, _)| {
+                        is_in_halves(&self.transport, target, wanted)
+                    }) =>
+            {
+                Way::Split
+            }
+            Pulls::Shared => Way::Pull,
             Pulls::Always if splits => Way::Split,
             Pulls::Always => Way::Pull,
             Pulls::Measured if !direct => Way::Stream,

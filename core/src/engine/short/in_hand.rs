@@ -289,6 +289,27 @@ impl Proto {
         self.delivered(peer, header, status.bytes);
     }
 
+    /// Where a message of `len` bytes that has not come yet goes: to the receive in hand, if that
+    /// matches and takes all of it as it is. No posted receive may match.
+    #[inline]
+    pub(in crate::engine) fn room_in_hand(&self, header: &Header, len: usize) -> Option<*mut u8> {
+        let hand = &self.hand;
+        let takes = hand.is_open()
+            && hand.data.is_none()
+            && hand.wanted.meets(&Wanted::from(&envelope(header)))
+            && fits_plainly(&hand.buf, header, len, self.check_signature);
+        takes.then_some(hand.buf.ptr)
+    }
+
+    /// The message for which [`room_in_hand`](Self::room_in_hand) gave room is there.
+    #[inline]
+    pub(in crate::engine) fn arrived_in_hand(&mut self, header: &Header, len: usize) {
+        let hand = &mut self.hand;
+        (hand.source, hand.tag) = (header.source, header.tag);
+        hand.bytes = len as u64;
+        hand.held = Held::Plain;
+    }
+
     /// Turns the receive in hand into an ordinary one if it matches a message whose first piece has
     /// arrived, because its call may release the lock before the rest has.
     pub(in crate::engine) fn put_down_for(&mut self, envelope: &Envelope) -> Option<u32> {

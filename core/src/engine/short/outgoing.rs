@@ -425,9 +425,12 @@ impl<T: Transport> State<T> {
         let waited = op.waited && op.data.contiguous().is_some();
         let was_to_be_announced = op.word.is_some() || op.exposure.is_some();
         let args = op.args;
+        let lengths = &self.proto.lengths;
+        let shared = lengths.is_shared(&self.transport, &op.data, args.rep, op.waited);
         // Memory that only a driver reaches is not copied before the receiver wants the data.
         let form = match op.data.driven() {
             Some(_) => Form::Offer,
+            None if shared => Form::Offer,
             None => self.proto.form(&args, len, waited),
         };
         if form == Form::Offer {

@@ -341,12 +341,12 @@ impl<T: Transport> State<T> {
             word: op.word,
             exposure: op.exposure,
         };
-        let bytes = body.to_bytes();
+        let (bytes, len) = body.to_bytes();
         let peer = op.args.dest.index();
         // SAFETY: an offer's body is shorter than any transport's `short`.
         match unsafe {
             self.transport
-                .send_short(peer, &header, bytes.as_ptr(), bytes.len())
+                .send_short(peer, &header, bytes.as_ptr(), len)
         } {
             Sent::Full => false,
             Sent::Gone => {

@@ -106,8 +106,12 @@ pub(in crate::engine) struct OfferBody {
 
 impl OfferBody {
     const LEN: usize = 8 + 8 + 32;
+    /// Length if only the first word of the exposure is not zero. So short an offer fits into one
+    /// cache line with its header.
+    const LEN_SHORT: usize = 8 + 8 + 8;
 
-    pub(in crate::engine) fn to_bytes(self) -> [u8; Self::LEN] {
+    /// The body, and how many of its bytes are sent.
+    pub(in crate::engine) fn to_bytes(self) -> ([u8; Self::LEN], usize) {
         let mut bytes = [0; Self::LEN];
         bytes[..8].copy_from_slice(&self.total.to_le_bytes());
         let word = self.word.map_or(0, |word| u64::from(word) + 1);
@@ -115,12 +119,18 @@ impl OfferBody {
         if let Some(exposure) = self.exposure {
             bytes[16..].copy_from_slice(&exposure.0);
         }
-        bytes
+        let short = bytes[Self::LEN_SHORT..] == [0; Self::LEN - Self::LEN_SHORT];
+        (bytes, if short { Self::LEN_SHORT } else { Self::LEN })
     }
 
     /// The body as a peer sent it; `None` if it is too short or its word is not valid.
     pub(in crate::engine) fn parse(payload: Payload<'_>, exposed: bool) -> Option<Self> {
-        let bytes: [u8; Self::LEN] = payload.first()?;
+        let mut bytes = [0; Self::LEN];
+        if payload.len() == Self::LEN_SHORT {
+            bytes[..Self::LEN_SHORT].copy_from_slice(&payload.first::<{ Self::LEN_SHORT }>()?);
+        } else {
+            bytes = payload.first()?;
+        }
         let field = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
         let word = match field(8) {
             0 => None,
@@ -274,7 +284,8 @@ mod tests {
             word: Some(0),
             exposure: Some(Exposure([7; 32])),
         };
-        let bytes = body.to_bytes();
+        let (bytes, len) = body.to_bytes();
+        assert_eq!(len, bytes.len());
         assert_eq!(
             OfferBody::parse(Payload::from_slice(&bytes), true),
             Some(body)
@@ -288,10 +299,18 @@ mod tests {
             exposure: None,
             ..body
         };
-        assert_eq!(
-            OfferBody::parse(Payload::from_slice(&plain.to_bytes()), false),
-            Some(plain)
-        );
+        let mut first = [0; 32];
+        first[7] = 1;
+        let short = OfferBody {
+            exposure: Some(Exposure(first)),
+            ..body
+        };
+        for (body, exposed) in [(plain, false), (short, true)] {
+            let (bytes, len) = body.to_bytes();
+            assert_eq!(len, OfferBody::LEN_SHORT);
+            let payload = Payload::from_slice(&bytes[..len]);
+            assert_eq!(OfferBody::parse(payload, exposed), Some(body));
+        }
     }
 
     #[test]

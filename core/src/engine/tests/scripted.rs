@@ -85,7 +85,7 @@ unsafe impl Transport for Scripted {
             false => pulls,
         }
     }
-    fn pulls(&self, peer: u32, _: usize, waited: bool) -> Pulls {
+    fn pulls(&self, peer: u32, _: &Exposure, _: usize, waited: bool) -> Pulls {
         match waited && self.sleeps || self.absent.contains(&peer) {
             true => Pulls::Absent,
             false => self.pulls,

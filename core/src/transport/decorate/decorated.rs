@@ -265,8 +265,12 @@ unsafe impl<T: Transport, H: Hook> Transport for Decorated<T, H> {
         self.inner.serves(address, memory)
     }
 
-    fn pulls(&self, peer: u32, len: usize, inside: bool) -> Pulls {
-        self.inner.pulls(peer, len, inside)
+    fn shares(&self, data: *const u8, len: usize) -> bool {
+        self.inner.shares(data, len)
+    }
+
+    fn pulls(&self, peer: u32, exposure: &Exposure, len: usize, inside: bool) -> Pulls {
+        self.inner.pulls(peer, exposure, len, inside)
     }
 
     unsafe fn expose_mut(&mut self, data: *mut u8, len: usize) -> Option<Exposure> {

@@ -25,6 +25,12 @@ impl Block {
         let ptr = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
         Some(Self { ptr, len, asked })
     }
+
+    /// Whether these bytes are in it.
+    pub(super) fn holds(&self, data: *const u8, len: usize) -> bool {
+        let offset = data.addr().wrapping_sub(self.ptr.addr().get());
+        offset < self.asked && len <= self.asked - offset
+    }
 }
 
 impl Drop for Block {

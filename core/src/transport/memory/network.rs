@@ -123,6 +123,8 @@ impl Network {
 pub(super) struct Span {
     pub(super) ptr: *const u8,
     pub(super) len: usize,
+    /// Whether they are in memory of `alloc`.
+    pub(super) shared: bool,
 }
 
 // SAFETY: a description; `pull` and `begin` justify each access, and no access depends on the

@@ -34,7 +34,11 @@ impl Memory {
         }
         let mut state = self.network.state();
         let number = state.number();
-        let span = Span { ptr: data, len };
+        let span = Span {
+            ptr: data,
+            len,
+            shared: false,
+        };
         state.registered.insert((self.rank, number), span);
         Some(super::token(number))
     }

@@ -101,6 +101,9 @@ fn id(run: &Run) -> String {
     if let Some(buffers) = run.buffers {
         let _ = write!(id, "-buffers{buffers}");
     }
+    if run.alloc {
+        id.push_str("-alloc");
+    }
     if let Some(threads) = run.threads {
         let _ = write!(id, "-threads{threads}");
     }

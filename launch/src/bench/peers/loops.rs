@@ -23,6 +23,10 @@ pub(in crate::bench) struct Loops {
 /// pattern, and an error if something needed to build it is missing.
 pub(super) fn find(job: &Job, network: &Network) -> Option<Result<Loops, String>> {
     let pattern = defined(job.pattern).filter(|_| job.ranks == 2)?;
+    if job.alloc {
+        let why = "libfabric allocates no buffers: left out with --alloc";
+        return Some(Err(why.to_owned()));
+    }
     Some(build(pattern, network))
 }
 

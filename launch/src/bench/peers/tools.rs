@@ -73,6 +73,11 @@ pub(super) fn find(
             missing.push((program.to_owned(), why));
             continue;
         }
+        if job.alloc {
+            let why = "it has no buffers of the library: left out with --alloc".to_owned();
+            missing.push((program.to_owned(), why));
+            continue;
+        }
         if job.plans.iter().all(|plan| plan.bytes == 0) {
             missing.push((program.to_owned(), NO_EMPTY.to_owned()));
             continue;
