@@ -168,6 +168,24 @@ const ONE_WAY_MANY: &[Command] = &[run(
 const BOTH_WAYS_MANY: &[Command] = &[run(
     "bibandwidth --peers --tuned --buffers 64 --repeat 6 --seconds 0.02 --sizes 64k,256k,1M",
 )];
+/// Buffers of `Comm::alloc`, beside peers with buffers of MPI_Alloc_mem.
+const ALLOC_LATENCY: &[Command] = &[run(
+    "latency --alloc --peers --tuned --sizes 8,4k,8k,16k,32k,64k,256k,1M,4M",
+)];
+const ALLOC_ONE_WAY: &[Command] = &[run(
+    "bandwidth --alloc --peers --tuned --repeat 6 --seconds 0.02 --sizes 1k,4k,8k,16k,32k,64k,256k,1M,4M",
+)];
+const ALLOC_BOTH_WAYS: &[Command] = &[run(
+    "bibandwidth --alloc --peers --tuned --repeat 6 --seconds 0.02 --sizes 1k,4k,8k,16k,32k,64k,256k,1M,4M",
+)];
+const ALLOC_MANY: &[Command] = &[
+    run(
+        "bandwidth --alloc --peers --tuned --buffers 64 --repeat 6 --seconds 0.02 --sizes 64k,256k,1M",
+    ),
+    run(
+        "bibandwidth --alloc --peers --tuned --buffers 64 --repeat 6 --seconds 0.02 --sizes 64k,256k,1M",
+    ),
+];
 const SHM: &[(&str, &str)] = &[("PORTOLAN_OFI_PROVIDER", "shm")];
 const TCP: &[(&str, &str)] = &[
     ("PORTOLAN_OFI_PROVIDER", "tcp"),
@@ -281,6 +299,44 @@ pub(super) const GROUPS: &[Group] = &[
                 Bound::AtLeast(90.0),
                 Of::Itself,
                 &[run("overlap --sizes 64k,1M,4M")],
+            ),
+        ],
+    },
+    Group {
+        name: "alloc",
+        title: "Shared memory, two ranks, buffers of the library",
+        least: FEW,
+        goals: &[
+            part(
+                "Latency, buffers of the library, µs",
+                Bound::AtMost(0.75),
+                Of::BestPeer,
+                (8 << 10, 4 << 20),
+                ALLOC_LATENCY,
+            ),
+            goal(
+                "Windows one way, buffers of the library, MB/s",
+                Bound::AtLeast(1.1),
+                Of::BestPeer,
+                ALLOC_ONE_WAY,
+            ),
+            goal(
+                "Windows both ways, buffers of the library, MB/s",
+                Bound::AtLeast(1.1),
+                Of::BestPeer,
+                ALLOC_BOTH_WAYS,
+            ),
+            goal(
+                "Windows, a buffer of the library for each message, MB/s",
+                Bound::AtLeast(1.1),
+                Of::BestPeer,
+                ALLOC_MANY,
+            ),
+            goal(
+                "Hidden behind computation, buffers of the library, %",
+                Bound::AtLeast(90.0),
+                Of::Itself,
+                &[run("overlap --alloc --sizes 64k,1M,4M")],
             ),
         ],
     },
