@@ -81,6 +81,7 @@ impl Queued {
             data: Data::Contig(self.buf),
             stage: SendStage::Queued,
             waited: false,
+            shared: false,
             word: None,
             exposure: None,
         }
@@ -95,6 +96,9 @@ pub(super) struct SendOp {
     pub(super) stage: SendStage,
     /// The call that started the send returns only when it is over, so nobody can cancel it.
     pub(super) waited: bool,
+    /// The data is announced from memory that peers load themselves
+    /// ([`crate::engine::long::shared`]).
+    pub(super) shared: bool,
     pub(super) word: Option<u32>,
     pub(super) exposure: Option<Exposure>,
 }

@@ -68,6 +68,8 @@ pub use wait::{AnyRequest, OwnedRequest, wait_all, wait_any, wait_any_of, wait_s
 /// | together | [`run`](Self::run), [`bcast`](Self::bcast), [`allreduce`](Self::allreduce) and so on | [`Scope::start`] | [`start_owned`](Self::start_owned) | [`persistent`](Self::persistent) |
 /// | look first | [`probe`](Self::probe), [`iprobe`](Self::iprobe), [`match_recv`](Self::match_recv) | | | |
 ///
+/// Long messages to ranks of the same node are sent fastest from memory of [`alloc`](Self::alloc).
+///
 /// New communicators are made from this one: by [`dup`](Self::dup), [`idup`](Self::idup),
 /// [`split`](Self::split), [`create`](Self::create) and [`create_group`](Self::create_group); on
 /// grids and graphs by [`cart_create`](Self::cart_create) and similar calls

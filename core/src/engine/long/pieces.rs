@@ -271,6 +271,7 @@ impl<T: Transport> State<T> {
             data: data.clone(),
             stage: SendStage::Unasked { left },
             waited,
+            shared: false,
             word: None,
             exposure: None,
         };

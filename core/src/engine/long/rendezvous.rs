@@ -191,14 +191,12 @@ impl<T: Transport> State<T> {
             Some(SendOp {
                 stage: SendStage::Offered,
                 waited,
+                shared,
                 data,
-                args,
                 ..
             }) => {
                 let (len, waited) = (data.len(), *waited);
-                // Memory that the peer loads itself says nothing about other memory.
-                let lengths = &self.proto.lengths;
-                if !lengths.is_shared(&self.transport, data, args.rep, waited) {
+                if !*shared {
                     self.proto.offer_was_taken(peer, len, waited, false);
                     self.proto.goes(peer, Way::Pull);
                 }
@@ -243,6 +241,7 @@ impl Proto {
         self.work = true;
         let buffer = body.buffer.filter(|_| op.stage == SendStage::Offered);
         let (len, waited, as_stream) = (op.data.len(), op.waited, buffer.is_none());
+        let shared = op.shared;
         match buffer {
             Some(buffer) => {
                 op.stage = SendStage::Pushing {
@@ -261,6 +260,9 @@ impl Proto {
                 op.stage = SendStage::Streaming;
                 self.push_stream(peer, header, index, asked);
             }
+        }
+        if shared {
+            return;
         }
         self.offer_was_taken(peer, len, waited, as_stream);
         self.goes(peer, if as_stream { Way::Stream } else { Way::Split });

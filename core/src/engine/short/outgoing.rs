@@ -426,7 +426,8 @@ impl<T: Transport> State<T> {
         let was_to_be_announced = op.word.is_some() || op.exposure.is_some();
         let args = op.args;
         let lengths = &self.proto.lengths;
-        let shared = lengths.is_shared(&self.transport, &op.data, args.rep, op.waited);
+        op.shared = lengths.is_shared(&self.transport, &op.data, args.rep, op.waited);
+        let shared = op.shared;
         // Memory that only a driver reaches is not copied before the receiver wants the data.
         let form = match op.data.driven() {
             Some(_) => Form::Offer,

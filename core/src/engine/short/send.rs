@@ -269,6 +269,7 @@ impl<T: Transport> State<T> {
             data,
             stage: SendStage::Queued,
             waited,
+            shared: false,
             word: None,
             exposure: None,
         };
