@@ -35,6 +35,20 @@ fn at_once_over_tcp(told: Option<&str>) -> usize {
     told.unwrap_or(AT_ONCE).max(AT_ONCE)
 }
 
+/// The least room for the excess of a message that is too long for its buffer: providers whose
+/// limit is not known send less than this in one packet.
+const SINK: usize = 64 << 10;
+
+/// By how many bytes a message that the provider matches may exceed its buffer without the provider
+/// noticing: as many as it sends at once. The TCP provider of 1.17 gives up the connection if more
+/// of such a message arrives than there is room for.
+pub(crate) fn sink(config: &Config, info: &Info) -> usize {
+    match over(info, "ofi_rxm") {
+        true => at_once_over_tcp(config.at_once.as_deref()).max(SINK),
+        false => SINK,
+    }
+}
+
 /// Whether no packet to a rank overtakes another. That is so over TCP, unless a layer above it
 /// announces messages, as `ofi_rxm` does with those longer than its limit.
 pub(crate) fn keeps_order(config: &Config, info: &Info) -> bool {

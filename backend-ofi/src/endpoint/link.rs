@@ -40,6 +40,9 @@ pub(crate) struct Link {
     pub(crate) limits: Limits,
     /// Longest payload of one provider message that this rank sends.
     pub(crate) part: usize,
+    /// By how many bytes a message that the provider matches may exceed its buffer without the
+    /// provider noticing.
+    pub(crate) sink: usize,
     /// Whether no packet overtakes another to the same rank.
     pub(crate) in_order: bool,
     /// Whether the provider matches.
@@ -60,6 +63,7 @@ impl Link {
     ) -> Result<Self, String> {
         let (limits, part) = caps::limits(config, &info);
         let told = caps::told_of_rxm(config, &info);
+        let sink = caps::sink(config, &info);
         // The parts of a packet may overtake each other while a connection is made.
         let in_order = caps::keeps_order(config, &info) && part >= limits.bulk;
         if limits.bulk < 1024 {
@@ -99,6 +103,7 @@ impl Link {
             domain: ManuallyDrop::new(domain),
             limits,
             part,
+            sink,
             in_order,
             matches: config.native(),
             told,

@@ -13,7 +13,7 @@ use libfabric_sys::{
 use portolan_core::config::{MatchMode, SettingValue};
 
 use super::bits::Bits;
-use super::receives::{FI_ETRUNC_ERROR, SINK};
+use super::receives::FI_ETRUNC_ERROR;
 use crate::config::Config;
 use crate::endpoint::link::Link;
 use crate::endpoint::op::{Kind, Ops};
@@ -26,14 +26,18 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const KEPT: usize = 200;
 /// Bytes of each.
 const LEN: usize = 100;
-/// Lengths of messages that are longer than their receives, one for each protocol that a provider
-/// may use.
-const TOO_LONG: [usize; 4] = [LEN, 10_000, 40_000, LONG];
-/// The longest of them.
+/// The longest message that is longer than its receive, unless the sink takes all of that.
 const LONG: usize = 400_000;
 /// The length of a message that the provider has to carry in one piece, because this device splits
 /// none.
 const LONGEST: usize = 1 << 40;
+
+/// Lengths of messages that are longer than their receives, the longest last: one for each protocol
+/// that a provider may use, and the longest that it sends at once, which fills all of the sink but
+/// for what the receive takes.
+fn too_long(sink: usize) -> [usize; 5] {
+    [LEN, 10_000, 40_000, sink, LONG.max(2 * sink)]
+}
 
 /// Says in words, for users, whether the engine or the provider would match messages under these
 /// settings, and why. Opens an endpoint.
@@ -147,9 +151,9 @@ impl<'a> Trial<'a> {
             link,
             own,
             ops: Ops::new(Kind::Tagged, 2),
-            bytes: vec![7; LONG].into(),
+            bytes: vec![7; too_long(link.sink)[4]].into(),
             room: Box::new([0; LEN]),
-            sink: vec![0; SINK].into(),
+            sink: vec![0; link.sink].into(),
         })
     }
 
@@ -186,7 +190,7 @@ impl<'a> Trial<'a> {
         if self.look(last, false)?.is_some() {
             return Err("shows a message that was received".into());
         }
-        for (number, len) in TOO_LONG.into_iter().enumerate() {
+        for (number, len) in too_long(self.sink.len()).into_iter().enumerate() {
             self.cut(number, len)?;
         }
         Ok(())
@@ -255,12 +259,12 @@ impl<'a> Trial<'a> {
             },
             libc::iovec {
                 iov_base: self.sink.as_mut_ptr().cast(),
-                iov_len: SINK,
+                iov_len: self.sink.len(),
             },
         ];
         self.post(tag, iov.as_ptr(), 2, 0)?;
         self.start_send(number, len)?;
-        let (room, start) = (LEN / 2 + SINK, Instant::now());
+        let (room, start) = (LEN / 2 + self.sink.len(), Instant::now());
         let (mut sent, mut total) = (false, None);
         while !sent || total.is_none() {
             match self.poll()? {

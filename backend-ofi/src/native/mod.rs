@@ -125,7 +125,8 @@ impl<L: Level> Native<L> {
         let most_posted = info.rx_attr().size.saturating_sub(SPARE).max(1);
         let inject = ofi.inject;
         let provider = info.provider();
-        let tags = Tags::new(bits, settings.check_signature(), most_posted);
+        let sink = vec![0; ofi.link.sink].into();
+        let tags = Tags::new(bits, settings.check_signature(), most_posted, sink);
         let shared = Shared::new(ofi, tags);
         let engine = Engine::new(Packets(Arc::clone(&shared)), settings)?;
         engine.register_hook(completions(Arc::clone(&shared)));

@@ -17,10 +17,6 @@ use super::slots::{Arrival, Incoming, What};
 use super::tags::{End, NO_ROOM, Tags};
 use crate::ofi::Ofi;
 
-/// By how many bytes a message may exceed its buffer without the provider noticing: more than any
-/// provider sends in one packet.
-pub(super) const SINK: usize = 64 << 10;
-
 impl Incoming {
     fn new(from: Pattern, turn: u64, data: Data) -> Self {
         Self {
@@ -117,8 +113,10 @@ impl Tags {
             .as_ref()
             .map_or(std::ptr::null_mut(), Buffer::start);
         // The rest of a message that is too long for the buffer ends in a place of its own: a
-        // provider may give up a connection on which more arrives than there is room for (the TCP
-        // provider of 1.17 does).
+        // provider may give up a connection on which more arrives at once than there is room for
+        // (the TCP provider of 1.17 does). No message that is sent at once is longer than the sink,
+        // so a buffer as long as the sink needs none.
+        let sink = self.sink.len();
         let iov = [
             libc::iovec {
                 iov_base: place.cast(),
@@ -126,7 +124,7 @@ impl Tags {
             },
             libc::iovec {
                 iov_base: self.sink.as_mut_ptr().cast(),
-                iov_len: SINK,
+                iov_len: sink,
             },
         ];
         let skip = usize::from(len == 0);
@@ -134,7 +132,7 @@ impl Tags {
         let msg = fi_msg_tagged {
             msg_iov: iov[skip..].as_ptr(),
             desc: desc.as_mut_ptr(),
-            iov_count: if len < SINK { 2 - skip } else { 1 },
+            iov_count: if len < sink { 2 - skip } else { 1 },
             addr: FI_ADDR_UNSPEC,
             tag,
             ignore,
@@ -234,12 +232,12 @@ impl Tags {
     /// Handles the end of a receive.
     pub(super) fn received(&mut self, ofi: &mut Ofi, matched: &Matched) {
         self.posted -= 1;
-        let (bits, checked) = (self.bits, self.checked);
+        let (bits, checked, sink) = (self.bits, self.checked, self.sink.len());
         let What::Receive(receive) = &mut self.slots.at(matched.index).what else {
             return;
         };
         let room = receive.data.len();
-        let room = room + if room < SINK { SINK } else { 0 };
+        let room = room + if room < sink { sink } else { 0 };
         let len = match matched.error {
             0 => matched.len,
             FI_ETRUNC_ERROR => room + matched.lost.max(1),

@@ -18,7 +18,6 @@ use super::deaths::Doomed;
 use super::inquiries::{Inquiry, Note};
 use super::looks::Scan;
 use super::matched::Matched;
-use super::receives::SINK;
 use super::slots::{Slot, Slots, What};
 use crate::ofi::Ofi;
 
@@ -60,7 +59,8 @@ pub(crate) struct Tags {
     /// How often the provider was given a receive, or a look that takes what it finds. When this
     /// changes, a message that an earlier look has shown may have been taken.
     pub(super) takings: u64,
-    /// Takes the excess of messages that are too long for their buffers. Nothing reads it.
+    /// Takes the excess of messages that are too long for their buffers. Nothing reads it. It is
+    /// [as long](crate::caps::sink) as the longest message that the provider sends at once.
     pub(super) sink: Box<[u8]>,
     /// Operations that are over, whose requests have not been completed yet.
     pub(super) ends: VecDeque<(Request, End)>,
@@ -93,8 +93,9 @@ pub(super) struct Counts {
 }
 
 impl Tags {
-    /// Makes an empty state. `most_posted` is how many receives the provider may be given.
-    pub(crate) fn new(bits: Bits, checked: bool, most_posted: usize) -> Self {
+    /// Makes an empty state. `most_posted` is how many receives the provider may be given, `sink`
+    /// the memory for the excess of messages.
+    pub(crate) fn new(bits: Bits, checked: bool, most_posted: usize, sink: Box<[u8]>) -> Self {
         Self {
             bits,
             checked,
@@ -111,7 +112,7 @@ impl Tags {
             most_posted,
             scan: Scan::default(),
             takings: 0,
-            sink: vec![0; SINK].into(),
+            sink,
             ends: VecDeque::new(),
             notes: VecDeque::new(),
             turn: 0,
@@ -269,7 +270,7 @@ impl Tags {
 
     /// Bytes of unused memory.
     pub(crate) fn memory(&self) -> usize {
-        self.buffers.kept() + SINK
+        self.buffers.kept() + self.sink.len()
     }
 
     /// How many messages have been received.

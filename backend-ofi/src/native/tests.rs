@@ -1,6 +1,7 @@
 //! Memory and requests when ranks die in the middle of a message.
 
 mod inquiries;
+mod lengths;
 mod outcasts;
 
 use std::sync::Arc;
@@ -39,6 +40,7 @@ fn opened<const N: usize>() -> Option<[Ofi; N]> {
         provider: Some("tcp".to_owned()),
         interface: Some("lo".to_owned()),
         matching: MatchMode::Native,
+        at_once: std::env::var(Config::RXM_AT_ONCE).ok(),
         ..Config::default()
     };
     opened_or_skipped("matching by the provider", N as u32, &config)?
@@ -51,7 +53,8 @@ fn cores<const N: usize>() -> Option<[Core; N]> {
     let core = |ofi: Ofi| {
         let format = ofi.link.domain.info.ep_attr().mem_tag_format;
         let bits = Bits::new(format, ofi.size).expect("it was examined");
-        let tags = Tags::new(bits, true, 64);
+        let sink = vec![0; ofi.link.sink].into();
+        let tags = Tags::new(bits, true, 64, sink);
         Core { ofi, tags }
     };
     Some(opened()?.map(core))
