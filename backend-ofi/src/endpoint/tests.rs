@@ -2,6 +2,7 @@
 //! it or not.
 
 mod poor;
+mod sleepers;
 
 use std::ffi::c_int;
 use std::sync::Arc;
