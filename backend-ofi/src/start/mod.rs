@@ -8,6 +8,8 @@
 //! - [`open`]: makes the transport: one rank of a job of processes, or all ranks of a job inside
 //!   one process
 //! - [`provider`]: lists what libfabric offers, which offers are usable, and the best of these
+//! - [`verdict`]: what the ranks tell each other before they communicate, and whether they can work
+//!   together
 
 pub(crate) mod info;
 pub(crate) mod interfaces;
@@ -15,3 +17,4 @@ pub(crate) mod library;
 pub(crate) mod networks;
 pub(crate) mod open;
 pub(crate) mod provider;
+pub(crate) mod verdict;
