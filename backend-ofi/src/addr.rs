@@ -52,6 +52,12 @@ impl Card {
         text
     }
 
+    /// The name of the provider, with which the description of the protocol begins.
+    pub(crate) fn provider(&self) -> &str {
+        let end = self.protocol.find(' ');
+        &self.protocol[..end.unwrap_or(self.protocol.len())]
+    }
+
     /// Parses another rank's text; an error in words if it makes no sense.
     pub(crate) fn from_text(text: &str) -> Result<Self, String> {
         let parse = || {

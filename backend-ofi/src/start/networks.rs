@@ -53,6 +53,28 @@ pub(crate) fn apart(cards: &[Card]) -> Option<String> {
     ))
 }
 
+/// Layers that join processes of one node only, through its shared memory. They do not notice that
+/// a peer is on another node, and wait for it for ever.
+const OF_ONE_NODE: &[&str] = &["shm", "sm2"];
+
+/// Why ranks of different nodes cannot communicate over their provider, which is the same for all;
+/// `None` if it joins nodes, or if there is only one. Every rank comes to the same verdict.
+pub(crate) fn confined(cards: &[Card]) -> Option<String> {
+    let first = cards.first()?;
+    let (rank, other) = cards
+        .iter()
+        .enumerate()
+        .find(|(_, card)| card.node != first.node)?;
+    let provider = first.provider();
+    let mut layers = provider.split(';');
+    layers.find(|layer| OF_ONE_NODE.contains(layer))?;
+    Some(format!(
+        "provider {provider} joins ranks of one node only, and rank 0 (on {}) and rank {rank} (on {}) are on \
+         different ones",
+        first.host, other.host
+    ))
+}
+
 /// Whether an address refers to the own host on every host.
 fn is_inward(ip: IpAddr) -> bool {
     ip.is_loopback() || ip.is_unspecified()
@@ -132,6 +154,24 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn shared_memory_joins_no_nodes() {
+        let card = |node: &str, protocol: &str| Card {
+            protocol: protocol.to_owned(),
+            ..card(node, b"fi_shm://1".into())
+        };
+        for protocol in ["shm 1.2+atomics of libfabric 2.5", "tcp;sm2 1.1"] {
+            let of = |node| card(node, protocol);
+            assert_eq!(confined(&[of("a"), of("a")]), None);
+            let why = confined(&[of("a"), of("a"), of("b")]).unwrap();
+            let wanted = "rank 0 (on host-of-a) and rank 2 (on host-of-b)";
+            assert!(why.contains(wanted), "{why}");
+        }
+        let (here, there) = (card("a", "tcp 1.2"), card("b", "tcp 1.2"));
+        assert_eq!(confined(&[here, there]), None);
+        assert_eq!(confined(&[]), None);
     }
 
     #[test]

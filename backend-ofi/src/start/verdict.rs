@@ -68,6 +68,11 @@ pub(crate) fn judge(cards: &[Card], ip: bool) -> Result<()> {
         .filter(|&rank| cards[rank as usize].protocol != first.protocol)
         .collect();
     if others.is_empty() {
+        if let Some(why) = networks::confined(cards) {
+            return Err(unavailable(why).remedy(
+                "choose a provider that joins nodes, such as PORTOLAN_OFI_PROVIDER=tcp, on each of them",
+            ));
+        }
         return match networks::apart(cards).filter(|_| ip) {
             None => Ok(()),
             Some(why) => Err(unavailable(why).remedy(
@@ -157,6 +162,16 @@ mod tests {
         assert!(error.contains(wanted), "{error}");
         assert!(error.contains(Config::RXM_AT_ONCE), "{error}");
         assert!(error.contains("the same libfabric"), "{error}");
+    }
+
+    #[test]
+    fn ranks_of_two_nodes_need_a_provider_that_joins_them() {
+        let cards = [card("a", "shm 1.2"), card("b", "shm 1.2")];
+        let error = judge(&cards, false).unwrap_err().to_string();
+        for part in ["host-of-a", "host-of-b", "PORTOLAN_OFI_PROVIDER=tcp"] {
+            assert!(error.contains(part), "{error}");
+        }
+        assert!(judge(&cards[..1], false).is_ok());
     }
 
     #[test]
