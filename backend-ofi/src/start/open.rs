@@ -9,6 +9,8 @@
 //!    rank publishes whether it succeeded.
 //! 4. Fence. Every rank reads what all others have published.
 //!
+//! If they come to an error at 2 or 4, there is another fence before any of them returns it.
+//!
 //! Nothing more is agreed on: the first rank to send finds the other's buffers posted.
 
 use std::net::{IpAddr, UdpSocket};
@@ -52,8 +54,21 @@ pub fn open(job: &mut dyn Bootstrap, settings: &Settings) -> Result<Ofi, Error> 
 /// # Errors
 /// As for [`open`].
 pub fn open_with(job: &mut dyn Bootstrap, config: &Config) -> Result<Ofi, Error> {
+    check_size(job.size())?;
+    let opened = meet(job, config);
+    // All ranks come to the same error, but some read slowly what the others have published. They
+    // could not report the error at all if ranks that have it already ended the job. A launcher
+    // that fails does not lead all ranks to this point.
+    let agreed = |error: &Error| error.kind() != ErrorKind::Job;
+    if opened.as_ref().is_err_and(agreed) && job.size() > 1 {
+        let _ = job.fence();
+    }
+    opened
+}
+
+/// Makes this rank's end and joins it to those of the others. All ranks succeed, or none does.
+fn meet(job: &mut dyn Bootstrap, config: &Config) -> Result<Ofi> {
     let (rank, size) = (job.rank(), job.size());
-    check_size(size)?;
     let made = make(config, size);
     let text = match &made {
         Ok(made) => format!("card {}", made.card.to_text()),
@@ -71,13 +86,7 @@ pub fn open_with(job: &mut dyn Bootstrap, config: &Config) -> Result<Ofi, Error>
         Ok(_) => "card ".to_owned(),
         Err(error) => format!("error {}", error.to_string().replace('\n', " ")),
     };
-    // Some ranks answer late, and could not answer at all if ranks that have their answers had
-    // ended the job.
-    let all = told(job, "joined", &text, |_| Ok(()));
-    if all.is_err() && size > 1 {
-        let _ = job.fence();
-    }
-    all.and(ofi)
+    told(job, "joined", &text, |_| Ok(())).and(ofi)
 }
 
 /// Joins the ranks that have introduced themselves.

@@ -3,82 +3,126 @@ use portolan_core::job::{self, JobError};
 use super::*;
 use crate::testing::opened_or_skipped;
 
-/// A rank's place in a job; rank 1 is told that the others' roster has another descriptor than
-/// it has.
-struct Misled(Box<dyn Bootstrap>);
+/// A rank's place in a job, which changes the cards that the rank reads.
+struct Misled {
+    job: Box<dyn Bootstrap>,
+    /// Changes a card, given the reader and the key.
+    change: fn(u32, &str, &mut Card),
+    /// How often this rank has waited for the others.
+    fences: u32,
+}
 
 impl Bootstrap for Misled {
     fn rank(&self) -> u32 {
-        self.0.rank()
+        self.job.rank()
     }
 
     fn size(&self) -> u32 {
-        self.0.size()
+        self.job.size()
     }
 
     fn job_id(&self) -> &str {
-        self.0.job_id()
+        self.job.job_id()
     }
 
     fn put(&mut self, key: &str, value: &str) -> Result<(), JobError> {
-        self.0.put(key, value)
+        self.job.put(key, value)
     }
 
     fn get(&mut self, key: &str) -> Result<String, JobError> {
-        let text = self.0.get(key)?;
-        let card = text.strip_prefix("card ").filter(|_| self.rank() == 1);
-        let Some(Ok(mut card)) = card.map(Card::from_text) else {
+        let text = self.job.get(key)?;
+        let card = text.strip_prefix("card ").map(Card::from_text);
+        let Some(Ok(mut card)) = card else {
             return Ok(text);
         };
-        card.roster = card.roster.map(|_| i32::MAX);
+        (self.change)(self.rank(), key, &mut card);
         Ok(format!("card {}", card.to_text()))
     }
 
     fn fence(&mut self) -> Result<(), JobError> {
-        self.0.fence()
+        self.fences += 1;
+        self.job.fence()
     }
 
     fn abort(&mut self, code: i32, message: &str) {
-        self.0.abort(code, message);
+        self.job.abort(code, message);
     }
 
     fn finalize(&mut self) -> Result<(), JobError> {
-        self.0.finalize()
+        self.job.finalize()
     }
 
     fn inherited(&self, what: &str) -> Option<std::os::fd::RawFd> {
-        self.0.inherited(what)
+        self.job.inherited(what)
     }
 
     fn kind(&self) -> &'static str {
-        self.0.kind()
+        self.job.kind()
     }
 }
 
-/// Like a rank that has no descriptors left, and so does not get as far as the others.
-#[test]
-fn one_that_cannot_join_the_others_is_told_to_all() {
+/// The error of each of three ranks that cannot come together, and how often each rank has waited
+/// for the others. `None` if there is no provider here.
+fn errors(what: &str, change: fn(u32, &str, &mut Card)) -> Option<[(String, u32); 3]> {
     let config = Config {
         provider: Some("tcp".to_owned()),
         interface: Some("lo".to_owned()),
         ..Config::default()
     };
-    if opened_or_skipped("ranks that cannot join", 1, &config).is_none() {
-        return; // The skip has been printed.
-    }
-    let errors = std::thread::scope(|scope| {
-        let ranks = job::in_process(3).into_iter().map(|rank| {
+    opened_or_skipped(what, 1, &config)?;
+    let ends = std::thread::scope(|scope| {
+        let ranks = job::in_process(3).into_iter().map(|job| {
             let config = &config;
-            scope.spawn(move || open_with(&mut Misled(rank), config).map(drop))
+            scope.spawn(move || {
+                let mut rank = Misled {
+                    job,
+                    change,
+                    fences: 0,
+                };
+                let end = open_with(&mut rank, config).map(drop);
+                let error = end.expect_err("they cannot come together");
+                (error.to_string(), rank.fences)
+            })
         });
         let ranks: Vec<_> = ranks.collect();
         let ends = ranks.into_iter().map(|rank| rank.join().expect("a rank"));
-        ends.map(|end| end.expect_err("rank 1 cannot").to_string())
-            .collect::<Vec<_>>()
+        ends.collect::<Vec<_>>()
     });
-    assert!(errors[0].contains("rank 1: "), "{}", errors[0]);
-    assert_eq!(errors[0], errors[1]);
-    assert_eq!(errors[0], errors[2]);
+    ends.try_into().ok()
+}
+
+/// Like a rank that has no descriptors left, and so does not get as far as the others.
+#[test]
+fn one_that_cannot_join_the_others_is_told_to_all() {
+    let change = |reader: u32, _: &str, card: &mut Card| {
+        if reader == 1 {
+            card.roster = card.roster.map(|_| i32::MAX);
+        }
+    };
+    let Some(ends) = errors("ranks that cannot join", change) else {
+        return; // The skip has been printed.
+    };
+    assert!(ends[0].0.contains("rank 1: "), "{}", ends[0].0);
+    for (error, fences) in &ends {
+        assert_eq!((error, *fences), (&ends[0].0, 3));
+    }
+}
+
+/// No rank returns the error, upon which it may end the job, before all have read it.
+#[test]
+fn nobody_ends_before_all_know_why() {
+    let change = |_: u32, key: &str, card: &mut Card| {
+        if key == "ofi.rank.2" {
+            card.protocol = "carrier-pigeon 1.1".to_owned();
+        }
+    };
+    let Some(ends) = errors("ranks with other providers", change) else {
+        return; // The skip has been printed.
+    };
+    assert!(ends[0].0.contains("carrier-pigeon"), "{}", ends[0].0);
+    for (error, fences) in &ends {
+        assert_eq!((error, *fences), (&ends[0].0, 2));
+    }
 }
 
 fn card(node: &str, protocol: &str) -> Card {
