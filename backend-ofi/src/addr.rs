@@ -7,7 +7,8 @@ use std::fs;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Version of the format in which ranks introduce themselves, and of the packets between them.
+/// Version of the format in which ranks introduce themselves, and of the packets between them. A
+/// card begins with it in every version.
 const FORMAT: u32 = 6;
 
 /// What ranks tell each other before they communicate.
@@ -58,12 +59,16 @@ impl Card {
         &self.protocol[..end.unwrap_or(self.protocol.len())]
     }
 
+    /// The number of the format of another rank's text, whatever follows it.
+    pub(crate) fn format(text: &str) -> Option<u32> {
+        text.split(' ').next()?.parse().ok()
+    }
+
     /// Parses another rank's text; an error in words if it makes no sense.
     pub(crate) fn from_text(text: &str) -> Result<Self, String> {
         let parse = || {
             let mut parts = text.splitn(9, ' ');
-            let format = parts.next()?.parse::<u32>().ok()?;
-            if format != FORMAT {
+            if parts.next()?.parse() != Ok(FORMAT) {
                 return None;
             }
             let process = Process {

@@ -35,7 +35,7 @@ use crate::quirks::acquaint;
 use crate::shared::Shared;
 use crate::start::info::Info;
 use crate::start::provider;
-use crate::start::verdict::{judge, strangers, told, unavailable};
+use crate::start::verdict::{judge, published, read, same_format, strangers, unavailable};
 
 /// Makes one rank of a job of processes. Collective: every rank of the job calls it.
 ///
@@ -74,7 +74,9 @@ fn meet(job: &mut dyn Bootstrap, config: &Config) -> Result<Ofi> {
         Ok(made) => format!("card {}", made.card.to_text()),
         Err(error) => format!("error {}", error.to_string().replace('\n', " ")),
     };
-    let cards = told(job, "rank", &text, Card::from_text)?;
+    let texts = published(job, "rank", &text)?;
+    same_format(&texts)?;
+    let cards = read(&texts, Card::from_text)?;
     // A rank without an endpoint has published why, and no rank gets as far as this.
     let ip = made.as_ref().is_ok_and(Made::has_ip);
     judge(&cards, ip)?;
@@ -86,7 +88,7 @@ fn meet(job: &mut dyn Bootstrap, config: &Config) -> Result<Ofi> {
         Ok(_) => "card ".to_owned(),
         Err(error) => format!("error {}", error.to_string().replace('\n', " ")),
     };
-    told(job, "joined", &text, |_| Ok(())).and(ofi)
+    read(&published(job, "joined", &text)?, |_| Ok(())).and(ofi)
 }
 
 /// Joins the ranks that have introduced themselves.

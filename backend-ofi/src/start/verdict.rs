@@ -1,6 +1,8 @@
 //! What the ranks tell each other before they communicate, and the verdict about it: whether they
 //! can work together. Every rank comes to the same one.
 
+use std::collections::BTreeMap;
+
 use portolan_core::job::{Bootstrap, JobError};
 use portolan_core::{Error, ErrorKind, Result};
 
@@ -9,43 +11,64 @@ use crate::config::Config;
 use crate::quirks::acquaint;
 use crate::start::networks;
 
-/// Publishes this rank's text under a name, for example its card, and reads that of every rank,
-/// this one included. One error for all, if any rank published an error. Collective.
-pub(crate) fn told<T>(
-    job: &mut dyn Bootstrap,
-    name: &str,
-    own: &str,
-    read: impl Fn(&str) -> Result<T, String>,
-) -> Result<Vec<T>> {
-    let size = job.size();
+/// Publishes this rank's text under a name, for example its card, and returns that of every rank,
+/// this one included. A text is `card` and more, or `error` and why. Collective.
+pub(crate) fn published(job: &mut dyn Bootstrap, name: &str, own: &str) -> Result<Vec<String>> {
     job.put(&format!("ofi.{name}.{}", job.rank()), own)
         .map_err(job_failed)?;
     job.fence().map_err(job_failed)?;
-    let mut all = Vec::with_capacity(size as usize);
-    let mut failures: Vec<(String, Vec<u32>)> = Vec::new();
-    for rank in 0..size {
-        let text = job.get(&format!("ofi.{name}.{rank}"));
-        let text = text.map_err(job_failed)?;
-        let why = match text.split_once(' ') {
-            Some(("card", card)) => match read(card) {
-                Ok(card) => {
-                    all.push(card);
-                    continue;
-                }
-                Err(why) => why,
-            },
-            Some(("error", why)) => why.to_owned(),
-            _ => format!("it introduces itself as {text:?}"),
-        };
-        match failures.iter_mut().find(|(known, _)| *known == why) {
-            Some((_, ranks)) => ranks.push(rank),
-            None => failures.push((why, vec![rank])),
+    (0..job.size())
+        .map(|rank| job.get(&format!("ofi.{name}.{rank}")).map_err(job_failed))
+        .collect()
+}
+
+/// Checks that all cards have the same format. The format is the first number of a card in every
+/// version, so ranks of all versions come to the same error.
+pub(crate) fn same_format(texts: &[String]) -> Result<()> {
+    let mut formats: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for (rank, text) in (0..).zip(texts) {
+        if let Some(format) = text.strip_prefix("card ").and_then(Card::format) {
+            formats.entry(format).or_default().push(rank);
         }
     }
+    if formats.len() < 2 {
+        return Ok(());
+    }
+    let each = formats
+        .into_iter()
+        .map(|(format, ranks)| format!("{format} ({})", shown(&ranks)));
+    let each = each.collect::<Vec<_>>().join(", ");
+    let why = format!("the ranks have different versions of Portolan, whose formats are {each}");
+    Err(unavailable(why).remedy("use the same Portolan on all nodes"))
+}
+
+/// Reads the ranks' texts by `read`. One error for all, if any rank published an error or something
+/// that cannot be read.
+pub(crate) fn read<T>(
+    texts: &[String],
+    read: impl Fn(&str) -> Result<T, String>,
+) -> Result<Vec<T>> {
+    let (mut all, mut errors, mut nonsense) = (Vec::new(), Vec::new(), Vec::new());
+    for (rank, text) in (0..).zip(texts) {
+        match text.split_once(' ') {
+            Some(("card", card)) => match read(card) {
+                Ok(card) => all.push(card),
+                Err(why) => note(&mut nonsense, rank, why),
+            },
+            Some(("error", why)) => note(&mut errors, rank, why.to_owned()),
+            _ => note(
+                &mut nonsense,
+                rank,
+                format!("it introduces itself as {text:?}"),
+            ),
+        }
+    }
+    // Ranks of another version may be able to read what is nonsense here, but all read the errors.
+    let failures = if errors.is_empty() { nonsense } else { errors };
     if failures.is_empty() {
         return Ok(all);
     }
-    let whole = failures.len() == 1 && failures[0].1.len() == size as usize;
+    let whole = failures.len() == 1 && failures[0].1.len() == texts.len();
     let said: Vec<String> = failures
         .into_iter()
         .map(|(why, ranks)| {
@@ -57,6 +80,14 @@ pub(crate) fn told<T>(
         })
         .collect();
     Err(unavailable(said.join("; ")))
+}
+
+/// Adds a rank to those that fail for a reason.
+fn note(failures: &mut Vec<(String, Vec<u32>)>, rank: u32, why: String) {
+    match failures.iter_mut().find(|(known, _)| *known == why) {
+        Some((_, ranks)) => ranks.push(rank),
+        None => failures.push((why, vec![rank])),
+    }
 }
 
 /// Decides whether all ranks can communicate. Every rank reads the same cards and reaches the same
@@ -92,8 +123,8 @@ pub(crate) fn judge(cards: &[Card], ip: bool) -> Result<()> {
         other.protocol
     ))
     .remedy(format!(
-        "name the same PORTOLAN_OFI_PROVIDER everywhere, with the same libfabric, and set {} alike on all nodes, or \
-         nowhere",
+        "name the same PORTOLAN_OFI_PROVIDER everywhere, with the same libfabric and the same Portolan on all \
+         nodes, and set PORTOLAN_MATCH and {} alike on all nodes, or nowhere",
         Config::RXM_AT_ONCE
     )))
 }
@@ -152,6 +183,38 @@ mod tests {
         }
     }
 
+    /// The texts of four ranks, the last of which may have an error.
+    fn texts(formats: [u32; 3], last: &str) -> Vec<String> {
+        let cards = formats.map(|format| format!("card {format} more"));
+        cards.into_iter().chain([last.to_owned()]).collect()
+    }
+
+    /// Whichever version a rank has, it says the same.
+    #[test]
+    fn versions_are_named_in_order() {
+        let error = same_format(&texts([7, 5, 7], "error none")).unwrap_err();
+        let error = error.to_string();
+        let wanted = "whose formats are 5 (rank 1), 7 (ranks 0, 2)";
+        assert!(error.contains(wanted), "{error}");
+        assert!(error.contains("the same Portolan on all nodes"), "{error}");
+        assert!(!error.contains("PORTOLAN_OFI_PROVIDER"), "{error}");
+        for last in ["card 6 more", "error none", "", "card ", "6"] {
+            assert!(same_format(&texts([6, 6, 6], last)).is_ok(), "{last}");
+        }
+    }
+
+    /// A rank that cannot read the others' cards says the same as they do, who can.
+    #[test]
+    fn errors_come_before_what_cannot_be_read() {
+        let texts = texts([6, 6, 6], "error no library");
+        let said = |read: fn(&str) -> Result<(), String>| super::read(&texts, read).unwrap_err();
+        let strange = said(|_| Err("it is of another format".to_owned())).to_string();
+        assert!(strange.contains("rank 3: no library"), "{strange}");
+        assert_eq!(strange, said(|_| Ok(())).to_string());
+        let nonsense = super::read(&["?".to_owned()], |_| Ok(())).unwrap_err();
+        assert!(nonsense.to_string().contains("introduces itself as \"?\""));
+    }
+
     #[test]
     fn ranks_with_other_providers_are_named() {
         let mut cards = vec![card("a", "tcp 1.1"); 3];
@@ -161,7 +224,9 @@ mod tests {
         let wanted = "rank 0 (on host-of-a) has tcp 1.1, rank 2 (on host-of-b) verbs 2.1";
         assert!(error.contains(wanted), "{error}");
         assert!(error.contains(Config::RXM_AT_ONCE), "{error}");
-        assert!(error.contains("the same libfabric"), "{error}");
+        for part in ["the same libfabric", "the same Portolan", "PORTOLAN_MATCH"] {
+            assert!(error.contains(part), "{error}");
+        }
     }
 
     #[test]
