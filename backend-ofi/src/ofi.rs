@@ -36,9 +36,9 @@ pub(crate) const FAREWELL: Duration = Duration::from_secs(2);
 /// The same, where ranks have died.
 pub(crate) const FAREWELL_FROM_THE_DEAD: Duration = Duration::from_millis(100);
 
-/// Time after which everything that a rank of this node sent before it left has arrived here, even
-/// if the polls in between brought nothing: a provider over sockets has handed it to the system
-/// before that rank announces that it leaves.
+/// Time without a packet from a rank of this node that has left, after which everything that it sent
+/// before has arrived here: a provider over sockets has handed it to the system before that rank
+/// announces that it leaves.
 const ARRIVAL: Duration = Duration::from_secs(1);
 
 /// One rank's end of a libfabric network.
@@ -84,8 +84,8 @@ pub struct Ofi {
     pub(crate) lookers: u32,
     pub(crate) bell: Arc<EventBell>,
     pub(crate) shared: Arc<Shared>,
-    /// When this rank first saw that a rank of this node had left.
-    leavers: BTreeMap<u32, Instant>,
+    /// Ranks of this node that this rank has seen to have left.
+    leavers: BTreeMap<u32, Leaver>,
     nodes: Arc<[u32]>,
     processes: Box<[Option<u32>]>,
     caps: TransportCaps,
@@ -95,6 +95,15 @@ pub struct Ofi {
     /// Whether this rank ends without an announcement: the others then learn only how its process
     /// ends.
     silent: bool,
+}
+
+/// A rank that has left. What it sent before may still arrive.
+#[derive(Debug)]
+struct Leaver {
+    /// The number of its next packet, at the last look.
+    expected: u32,
+    /// When a look first found that number.
+    since: Instant,
 }
 
 /// What a rank needs to know about its job.
@@ -374,9 +383,14 @@ unsafe impl Transport for Ofi {
         {
             return false;
         }
-        let seen = self.leavers.entry(peer).or_insert_with(Instant::now);
+        let expected = self.peers[peer as usize].expected;
+        let arrives = |leaver: &Leaver| leaver.expected != expected;
+        if self.leavers.get(&peer).is_none_or(arrives) {
+            let since = Instant::now();
+            self.leavers.insert(peer, Leaver { expected, since });
+        }
         let open = self.link.memory.open().any(|open| open.peer == peer);
-        !open && seen.elapsed() >= ARRIVAL
+        !open && self.leavers[&peer].since.elapsed() >= ARRIVAL
     }
 
     fn declare_failed(&mut self, peer: u32, why: &str) {
@@ -501,5 +515,53 @@ impl Drop for Ofi {
             drop(link);
         }
         self.shared.deaths.note_end(self.rank);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::testing::opened_or_skipped;
+
+    /// As if the last look had been long ago.
+    fn long_ago(ofi: &mut Ofi, peer: u32) {
+        let leaver = ofi.leavers.get_mut(&peer).expect("it was looked for");
+        leaver.since = leaver.since.checked_sub(ARRIVAL).expect("a while");
+    }
+
+    #[test]
+    fn who_has_left_is_gone_when_nothing_of_it_arrives_any_more() {
+        let config = Config {
+            provider: Some("tcp".to_owned()),
+            interface: Some("lo".to_owned()),
+            ..Config::default()
+        };
+        let Some(mut ranks) = opened_or_skipped("a rank that leaves", 2, &config) else {
+            return; // The skip has been printed.
+        };
+        let [zero, one] = &mut ranks[..] else {
+            panic!("two ranks");
+        };
+        let send = |one: &mut Ofi| {
+            // SAFETY: rank 0 exists and is not rank 1; no bytes are read.
+            unsafe { one.send_short(0, &Header::default(), std::ptr::null(), 0) }
+        };
+        // There is no room before the ranks are connected.
+        while send(one) != Sent::Done {
+            one.poll(&mut Nobody);
+            zero.poll(&mut Nobody);
+        }
+        zero.shared.roster.leave(1);
+        assert!(!zero.has_left(1), "its packet may be on its way");
+        long_ago(zero, 1);
+        while zero.peers[1].expected == 0 {
+            one.poll(&mut Nobody);
+            zero.poll(&mut Nobody);
+        }
+        assert!(!zero.has_left(1), "a packet has just arrived");
+        assert!(!zero.has_left(1), "that was no second ago");
+        long_ago(zero, 1);
+        assert!(zero.has_left(1));
     }
 }
