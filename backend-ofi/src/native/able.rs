@@ -13,6 +13,7 @@ use libfabric_sys::{
 use portolan_core::config::{MatchMode, SettingValue};
 
 use super::bits::Bits;
+use super::buffers::{NoMemory, zeros};
 use super::receives::FI_ETRUNC_ERROR;
 use crate::config::Config;
 use crate::endpoint::link::Link;
@@ -36,7 +37,7 @@ const LONGEST: usize = 1 << 40;
 /// that a provider may use, and the longest that it sends at once, which fills all of the sink but
 /// for what the receive takes.
 fn too_long(sink: usize) -> [usize; 5] {
-    [LEN, 10_000, 40_000, sink, LONG.max(2 * sink)]
+    [LEN, 10_000, 40_000, sink, LONG.max(sink.saturating_mul(2))]
 }
 
 /// Says in words, for users, whether the engine or the provider would match messages under these
@@ -142,18 +143,22 @@ impl<'a> Trial<'a> {
         let name = link.name()?;
         let mut own = FI_ADDR_NOTAVAIL;
         let (av, context) = (link.domain.av.get(), ptr::null_mut());
+        let no_memory =
+            |NoMemory(len)| format!("needs {len} bytes to be tried, which are not there");
         // SAFETY: an open vector, one address of its format, room for one number.
         let count = unsafe { fi_av_insert(av, name.as_ptr().cast(), 1, &raw mut own, 0, context) };
         if count != 1 {
             return Err("does not take its own address".into());
         }
+        let mut bytes = zeros(too_long(link.sink)[4]).map_err(no_memory)?;
+        bytes.fill(7);
         Ok(Self {
             link,
             own,
             ops: Ops::new(Kind::Tagged, 2),
-            bytes: vec![7; too_long(link.sink)[4]].into(),
+            bytes,
             room: Box::new([0; LEN]),
-            sink: vec![0; link.sink].into(),
+            sink: zeros(link.sink).map_err(no_memory)?,
         })
     }
 

@@ -18,6 +18,7 @@ use portolan_core::{
 };
 use portolan_datatype::MsgRep;
 
+use super::buffers::NoMemory;
 use super::looks::Seen;
 use super::packets::{Core, Wish};
 use super::port::{handled, hooked};
@@ -42,11 +43,12 @@ impl<L: Level> Native<L> {
         self.check_live()?;
         self.shared.check_send(args)?;
         let request = self.engine.upper_request(Box::new(Tagged))?;
-        {
+        let started = {
             let Core { ofi, tags } = &mut *self.shared.lock();
             // SAFETY: the caller's promise.
-            unsafe { tags.start_send(ofi, request, args, data) };
-        }
+            unsafe { tags.start_send(ofi, request, args, data) }
+        };
+        self.check_started(request, started)?;
         self.flush_ends();
         Ok(request)
     }
@@ -57,11 +59,12 @@ impl<L: Level> Native<L> {
         self.check_live()?;
         self.shared.check_pattern(from)?;
         let request = self.engine.upper_request(Box::new(Tagged))?;
-        {
+        let started = {
             let Core { ofi, tags } = &mut *self.shared.lock();
             // SAFETY: the caller's promise.
-            unsafe { tags.start_receive(ofi, request, from, data) };
-        }
+            unsafe { tags.start_receive(ofi, request, from, data) }
+        };
+        self.check_started(request, started)?;
         self.flush_ends();
         Ok(request)
     }
@@ -302,12 +305,11 @@ impl<L: Level> Native<L> {
             // SAFETY: the caller's promise.
             unsafe { tags.receive_taken(ofi, message, request, data) }
         };
-        if known {
+        if self.check_started(request, known)? {
             self.flush_ends();
             return Ok(request);
         }
-        self.engine.complete_upper(request, Status::EMPTY)?;
-        self.engine.free(request)?;
+        self.withdraw(request)?;
         Err(self.not_taken(message))
     }
 
@@ -329,6 +331,24 @@ impl<L: Level> Native<L> {
                 .remedy("make no calls after the end")
                 .on_rank(self.attributes.world_rank),
         )
+    }
+
+    /// Frees the request of an operation that has not started.
+    #[cold]
+    fn withdraw(&self, request: Request) -> Result<()> {
+        self.engine.complete_upper(request, Status::EMPTY)?;
+        self.engine.free(request)
+    }
+
+    /// Returns an error if an operation has not started for want of memory, and frees its request.
+    fn check_started<T>(&self, request: Request, started: Result<T, NoMemory>) -> Result<T> {
+        match started {
+            Ok(started) => Ok(started),
+            Err(none) => {
+                self.withdraw(request)?;
+                Err(Error::from(none).on_rank(self.attributes.world_rank))
+            }
+        }
     }
 
     /// Returns an error if a request is not of another crate's kind.
@@ -468,20 +488,12 @@ unsafe impl<L: Level> Device for Native<L> {
         unsafe { self.receive_taken(message, data) }
     }
 
-    /// Receives the message and drops it: a provider that discards a long message does not tell the
-    /// sender.
+    /// Receives the message into a buffer without room, which needs no memory however long the
+    /// message is: a provider that discards a long message does not tell the sender.
     fn discard(&self, message: Handle) -> Result<()> {
-        let len = self.shared.lock().tags.taken_len(message);
-        let len = len.ok_or_else(|| self.not_taken(message))?;
-        let mut bytes = vec![0_u8; len].into_boxed_slice();
-        let data = Data::Contig(ContigBuf::from_bytes_mut(&mut bytes));
-        // SAFETY: the attachment keeps the bytes until the receive is over.
+        let data = Data::Contig(ContigBuf::from_bytes_mut(&mut []));
+        // SAFETY: no byte is written to the buffer.
         let request = unsafe { self.receive_taken(message, data)? };
-        let completion = Completion {
-            keep: Box::new(bytes),
-            then: None,
-        };
-        self.engine.attach(request, completion)?;
         self.engine.free(request)
     }
 

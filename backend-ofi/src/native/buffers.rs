@@ -9,6 +9,8 @@
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
+use portolan_core::{Error, ErrorKind};
+
 /// Length of the shortest buffer.
 const LEAST: usize = 256;
 /// Most bytes of unused memory that are kept. A buffer longer than a quarter of this is not kept at
@@ -16,6 +18,33 @@ const LEAST: usize = 256;
 const KEPT: usize = 16 << 20;
 /// How many lengths there are of kept buffers: they are powers of two.
 const CLASSES: usize = (KEPT / 4 / LEAST).ilog2() as usize + 1;
+
+/// There is no memory for a message of this many bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoMemory(pub(crate) usize);
+
+impl From<NoMemory> for Error {
+    fn from(NoMemory(len): NoMemory) -> Self {
+        let what = format!("there is no memory for a copy of a message of {len} bytes");
+        Self::new(ErrorKind::Exhausted, what)
+            .remedy("send less at once, or let Portolan match (PORTOLAN_MATCH=software)")
+    }
+}
+
+/// Memory of this length for `T`s, without values.
+fn room<T>(len: usize) -> Result<Vec<T>, NoMemory> {
+    let mut room = Vec::new();
+    let bytes = len.saturating_mul(size_of::<T>());
+    room.try_reserve_exact(len).map_err(|_| NoMemory(bytes))?;
+    Ok(room)
+}
+
+/// Zeros.
+pub(super) fn zeros(len: usize) -> Result<Box<[u8]>, NoMemory> {
+    let mut zeros = room(len)?;
+    zeros.resize(len, 0);
+    Ok(zeros.into())
+}
 
 /// Memory for one message.
 #[derive(Debug)]
@@ -25,10 +54,13 @@ pub(super) struct Buffer(NonNull<[MaybeUninit<u8>]>);
 unsafe impl Send for Buffer {}
 
 impl Buffer {
-    fn new(len: usize) -> Self {
+    fn new(len: usize) -> Result<Self, NoMemory> {
+        let mut bytes: Vec<MaybeUninit<u8>> = room(len)?;
+        // SAFETY: there is room for as many, and they need no values.
+        unsafe { bytes.set_len(len) };
         // A raw pointer from now on, because the provider writes there while the buffer is moved
         // about.
-        Self(NonNull::from(Box::leak(Box::new_uninit_slice(len))))
+        Ok(Self(NonNull::from(Box::leak(bytes.into_boxed_slice()))))
     }
 
     fn len(&self) -> usize {
@@ -65,14 +97,14 @@ fn class(len: usize) -> Option<usize> {
 
 impl Buffers {
     /// Takes a buffer for at least `len` bytes.
-    pub(super) fn take(&mut self, len: usize) -> Buffer {
+    pub(super) fn take(&mut self, len: usize) -> Result<Buffer, NoMemory> {
         let Some(class) = class(len) else {
             return Buffer::new(len);
         };
         match self.free[class].pop() {
             Some(buffer) => {
                 self.kept -= buffer.len();
-                buffer
+                Ok(buffer)
             }
             None => Buffer::new(LEAST << class),
         }
@@ -103,25 +135,34 @@ mod tests {
     fn memory_is_used_again_and_has_room() {
         let mut buffers = Buffers::default();
         for len in [1, 255, 256, 257, 4095, 4096, KEPT / 4] {
-            let buffer = buffers.take(len);
+            let buffer = buffers.take(len).unwrap();
             assert!(buffer.len() >= len && buffer.len() < 2 * len.max(LEAST));
             let start = buffer.start();
             buffers.give_back(buffer);
-            let again = buffers.take(len);
+            let again = buffers.take(len).unwrap();
             assert_eq!(again.start(), start, "{len} bytes");
         }
         assert_eq!(buffers.kept(), 0);
     }
 
     #[test]
+    fn memory_that_is_not_there_is_an_error() {
+        let mut buffers = Buffers::default();
+        for len in [1 << 50, isize::MAX as usize] {
+            assert_eq!(buffers.take(len).err(), Some(NoMemory(len)));
+            assert_eq!(zeros(len).err(), Some(NoMemory(len)));
+        }
+    }
+
+    #[test]
     fn no_more_is_kept_than_said() {
         let mut buffers = Buffers::default();
-        let many: Vec<Buffer> = (0..40).map(|_| buffers.take(1 << 20)).collect();
+        let many: Vec<Buffer> = (0..40).map(|_| buffers.take(1 << 20).unwrap()).collect();
         for buffer in many {
             buffers.give_back(buffer);
         }
         assert_eq!(buffers.kept(), KEPT);
-        let long = buffers.take(KEPT);
+        let long = buffers.take(KEPT).unwrap();
         assert_eq!(long.len(), KEPT);
         buffers.give_back(long);
         assert_eq!(buffers.kept(), KEPT, "what is so long is not kept");

@@ -8,6 +8,7 @@ use portolan_core::matching::Pattern;
 use portolan_core::{Request, Status};
 
 use super::bits::Label;
+use super::buffers::NoMemory;
 use super::matched::Matched;
 use super::slots::{Arrival, Look, What};
 use super::tags::{End, NO_ROOM, Tags};
@@ -153,22 +154,15 @@ impl Tags {
         message: Handle,
         request: Request,
         data: Data,
-    ) -> bool {
-        let Some(number) = self.handles.remove(&message.to_bits()) else {
-            return false;
+    ) -> Result<bool, NoMemory> {
+        let Some(&number) = self.handles.get(&message.to_bits()) else {
+            return Ok(false);
         };
+        let bytes = self.bytes(&data)?;
+        self.handles.remove(&message.to_bits());
         // SAFETY: the caller's promise.
-        unsafe { self.receive_claimed(ofi, number, request, data) };
-        true
-    }
-
-    /// Length of a message that was taken; `None` if the handle is stale.
-    pub(crate) fn taken_len(&mut self, message: Handle) -> Option<usize> {
-        let number = *self.handles.get(&message.to_bits())?;
-        match &self.slots.at(number).what {
-            What::Taken(arrival) => Some(arrival.len),
-            _ => None,
-        }
+        unsafe { self.receive_claimed(ofi, number, request, data, bytes) };
+        Ok(true)
     }
 
     /// Takes one step in the search for messages for the receives that wait for room.
@@ -247,11 +241,9 @@ impl Tags {
         let request = self.slots.at(receive).request;
         if let What::Receive(incoming) = self.slots.remove(receive) {
             self.unposted.remove(&incoming.turn);
-            if let Some(bytes) = incoming.bytes {
-                self.buffers.give_back(bytes);
-            }
+            let (data, bytes) = (incoming.data, incoming.bytes);
             // SAFETY: the caller that started the receive has promised the buffer.
-            unsafe { self.receive_claimed(ofi, taken, request, incoming.data) };
+            unsafe { self.receive_claimed(ofi, taken, request, data, bytes) };
         }
     }
 }

@@ -51,6 +51,7 @@ use portolan_core::{Device, Error, ErrorKind, Result};
 use crate::ofi::Ofi;
 pub use able::matching;
 pub(crate) use able::{attempt, examine};
+use buffers::zeros;
 use inquiries::{ANSWERED, ASKED, Note};
 pub(crate) use matched::Matched;
 use packets::{MATCHED, Packets, Shared, Wish, completions};
@@ -125,7 +126,7 @@ impl<L: Level> Native<L> {
         let most_posted = info.rx_attr().size.saturating_sub(SPARE).max(1);
         let inject = ofi.inject;
         let provider = info.provider();
-        let sink = vec![0; ofi.link.sink].into();
+        let sink = zeros(ofi.link.sink).map_err(|none| Error::from(none).on_rank(rank))?;
         let tags = Tags::new(bits, settings.check_signature(), most_posted, sink);
         let shared = Shared::new(ofi, tags);
         let engine = Engine::new(Packets(Arc::clone(&shared)), settings)?;

@@ -168,14 +168,20 @@ impl Core {
     pub(super) fn grant(&mut self, wish: Wish) {
         let Self { ofi, tags } = self;
         match wish {
-            // SAFETY: the caller of the port has promised the buffer.
-            Wish::Send(request, args, data) => unsafe {
-                tags.start_send(ofi, request, &args, data);
-            },
-            // SAFETY: as above.
-            Wish::Receive(request, from, data) => unsafe {
-                tags.start_receive(ofi, request, &from, data);
-            },
+            Wish::Send(request, args, data) => {
+                // SAFETY: the caller of the port has promised the buffer.
+                let started = unsafe { tags.start_send(ofi, request, &args, data) };
+                if started.is_err() {
+                    tags.end_exhausted(request);
+                }
+            }
+            Wish::Receive(request, from, data) => {
+                // SAFETY: as above.
+                let started = unsafe { tags.start_receive(ofi, request, &from, data) };
+                if started.is_err() {
+                    tags.end_exhausted(request);
+                }
+            }
             Wish::Cancel(request) => tags.cancel(ofi, request),
             Wish::Hear(note) => tags.hear(&note),
         }

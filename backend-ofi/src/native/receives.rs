@@ -5,11 +5,11 @@ use libfabric_sys::{
 };
 use portolan_core::engine::Data;
 use portolan_core::matching::Pattern;
-use portolan_core::{ErrorKind, Request, Status};
+use portolan_core::{ContigBuf, ErrorKind, Request, Status};
 use portolan_datatype::MsgRep;
 
 use super::bits::{Label, Mark};
-use super::buffers::Buffer;
+use super::buffers::{Buffer, NoMemory};
 use super::inquiries::Note;
 use super::matched::Matched;
 use super::packets::MATCHED;
@@ -27,6 +27,7 @@ impl Incoming {
             claimed: None,
             doom: None,
             broken: false,
+            starved: false,
             cancelled: false,
         }
     }
@@ -42,6 +43,9 @@ impl Incoming {
             refused.bytes = 0;
             refused
         };
+        if self.starved {
+            return refused(ErrorKind::Exhausted);
+        }
         if checked && !self.data.accepts(arrival.label.signature, sent) {
             return refused(ErrorKind::TypeMismatch);
         }
@@ -66,6 +70,9 @@ impl Incoming {
 impl Tags {
     /// Starts a receive.
     ///
+    /// # Errors
+    /// There is no memory for its message; the receive has not started.
+    ///
     /// # Safety
     /// `from` must be legal, and the buffer must stay writable until the request completes.
     pub(crate) unsafe fn start_receive(
@@ -74,10 +81,14 @@ impl Tags {
         request: Request,
         from: &Pattern,
         data: Data,
-    ) {
+    ) -> Result<(), NoMemory> {
+        let mut receive = Incoming::new(*from, self.next_turn, data);
+        // A receive that has to wait in the device is given its memory when its turn comes.
+        if self.unposted.is_empty() {
+            receive.bytes = self.bytes(&receive.data)?;
+        }
         let turn = self.next_turn;
         self.next_turn += 1;
-        let receive = Incoming::new(*from, turn, data);
         let number = self.slots.add(What::Receive(receive), request);
         self.numbers.insert(request.to_bits(), number);
         if !self.unposted.is_empty() || !self.try_post(ofi, number) {
@@ -89,6 +100,13 @@ impl Tags {
         if let Some(dead) = self.contexts.doom(from) {
             self.doom_receive(ofi, number, dead);
         }
+        Ok(())
+    }
+
+    /// Memory for a message that leaves from this buffer, or arrives for it.
+    pub(super) fn bytes(&mut self, data: &Data) -> Result<Option<Buffer>, NoMemory> {
+        let len = data.len();
+        (len > 0).then(|| self.buffers.take(len)).transpose()
     }
 
     /// Gives a receive to the provider; `false` if it has no room.
@@ -104,10 +122,22 @@ impl Tags {
             return true;
         };
         let (tag, ignore) = self.bits.pattern(&receive.from);
-        let len = receive.data.len();
-        if receive.bytes.is_none() && len > 0 {
-            receive.bytes = Some(self.buffers.take(len));
+        if receive.bytes.is_none() && !receive.data.is_empty() {
+            match self.buffers.take(receive.data.len()) {
+                Ok(bytes) => receive.bytes = Some(bytes),
+                Err(NoMemory(_)) if receive.claimed.is_none() => {
+                    let exhausted = Status::EMPTY.with_error(ErrorKind::Exhausted);
+                    self.finish(number, End::Over(exhausted));
+                    return true;
+                }
+                Err(NoMemory(_)) => {
+                    // The sender waits until the message has been received.
+                    receive.data = Data::Contig(ContigBuf::from_bytes_mut(&mut []));
+                    receive.starved = true;
+                }
+            }
         }
+        let len = receive.data.len();
         let place = receive
             .bytes
             .as_ref()
@@ -170,7 +200,8 @@ impl Tags {
         done
     }
 
-    /// Receives a message that was taken out of matching, in its slot.
+    /// Receives a message that was taken out of matching, in its slot. `bytes` is the memory for it,
+    /// if the buffer has any room and there is memory yet.
     ///
     /// # Safety
     /// The buffer must stay writable until the request completes.
@@ -180,6 +211,7 @@ impl Tags {
         number: u32,
         request: Request,
         data: Data,
+        bytes: Option<Buffer>,
     ) {
         let slot = self.slots.at(number);
         let What::Taken(arrival) = slot.what else {
@@ -188,6 +220,7 @@ impl Tags {
         let from = Pattern::exact(&arrival.envelope);
         let mut receive = Incoming::new(from, 0, data);
         receive.claimed = Some(arrival);
+        receive.bytes = bytes;
         slot.what = What::Receive(receive);
         slot.request = request;
         self.numbers.insert(request.to_bits(), number);

@@ -8,10 +8,11 @@ use std::mem::MaybeUninit;
 use libfabric_sys::{FI_ADDR_NOTAVAIL, fi_tinjectdata, fi_tsenddata};
 use portolan_core::engine::Data;
 use portolan_core::transport::Sent;
-use portolan_core::{ErrorKind, Request, SendArgs, SendMode, Status};
+use portolan_core::{Request, SendArgs, SendMode, Status};
 use portolan_datatype::MsgRep;
 
 use super::bits::{Label, Mark};
+use super::buffers::NoMemory;
 use super::matched::Matched;
 use super::slots::{Outgoing, What};
 use super::tags::{End, NO_ROOM, Tags};
@@ -107,6 +108,9 @@ impl Tags {
 
     /// Starts a send.
     ///
+    /// # Errors
+    /// There is no memory for a copy of the message; the send has not started.
+    ///
     /// # Safety
     /// `args` must be legal, and the buffer readable.
     pub(crate) unsafe fn start_send(
@@ -115,7 +119,7 @@ impl Tags {
         request: Request,
         args: &SendArgs,
         data: Data,
-    ) {
+    ) -> Result<(), NoMemory> {
         let peer = args.dest.index();
         let dead = self.contexts.is_dead(peer).then_some(peer);
         // In a collective operation with a dead member, only messages that can leave at once are
@@ -126,25 +130,26 @@ impl Tags {
             dead.filter(|_| stays)
         });
         if let Some(dead) = dead {
-            return self.ends.push_back((request, End::Failed(dead)));
+            self.ends.push_back((request, End::Failed(dead)));
+            return Ok(());
         }
         // SAFETY: the caller's promise.
         if unsafe { self.launch(ofi, args, &data) } {
-            return self.ends.push_back((request, End::Over(Status::EMPTY)));
+            self.ends.push_back((request, End::Over(Status::EMPTY)));
+            return Ok(());
         }
         let awaited = args.mode == SendMode::Synchronous;
         if awaited && !self.slots.next_below(self.most_awaited) {
             // The number travels with the message, in a limited number of bits.
-            let exhausted = Status::EMPTY.with_error(ErrorKind::Exhausted);
-            return self.ends.push_back((request, End::Over(exhausted)));
+            self.end_exhausted(request);
+            return Ok(());
         }
         let len = data.len();
-        let bytes = (len > 0).then(|| {
-            let bytes = self.buffers.take(len);
+        let bytes = self.bytes(&data)?;
+        if let Some(bytes) = &bytes {
             // SAFETY: the caller vouches for the buffer; there is room for all of it.
             unsafe { data.read(0, bytes.start(), len, args.rep) };
-            bytes
-        });
+        }
         let turn = self.next_message();
         let send = Outgoing {
             peer,
@@ -167,6 +172,7 @@ impl Tags {
         if waits || !self.try_send(ofi, number) {
             self.unsent.entry(peer).or_default().push_back(number);
         }
+        Ok(())
     }
 
     /// Gives a message to the provider; `false` if it has to wait.

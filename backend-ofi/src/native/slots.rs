@@ -55,6 +55,9 @@ pub(super) struct Incoming {
     pub(super) doom: Option<u32>,
     /// Its message was cut off; it ends when the death of the sender is adopted.
     pub(super) broken: bool,
+    /// There was no memory for its message, which the provider already keeps for it: the message is
+    /// dropped.
+    pub(super) starved: bool,
     /// It is to end as cancelled, unless the message that is being taken for it arrives.
     pub(super) cancelled: bool,
 }

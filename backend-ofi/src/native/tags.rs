@@ -9,7 +9,7 @@ use std::ffi::c_void;
 
 use libfabric_sys::FI_EAGAIN;
 use portolan_core::matching::{Envelope, Pattern};
-use portolan_core::{Request, Status};
+use portolan_core::{ErrorKind, Request, Status};
 
 use super::bits::{Bits, Mark};
 use super::buffers::Buffers;
@@ -180,6 +180,12 @@ impl Tags {
         self.clear(number);
         self.numbers.remove(&request.to_bits());
         self.ends.push_back((request, end));
+    }
+
+    /// Queues a request for completion, with the error that there is no memory or number for it.
+    pub(super) fn end_exhausted(&mut self, request: Request) {
+        let exhausted = Status::EMPTY.with_error(ErrorKind::Exhausted);
+        self.ends.push_back((request, End::Over(exhausted)));
     }
 
     /// Frees an operation's slot and memory, which the provider has finished with.

@@ -133,11 +133,12 @@ fn in_the_middle(source: Option<u32>, message: &[u8], room: &mut [u8]) -> Option
             source,
             ..from(FROM)
         };
-        tags.start_receive(ofi, request(1), &pattern, data);
+        tags.start_receive(ofi, request(1), &pattern, data).unwrap();
         zero.mark();
         let Core { ofi, tags } = &mut one;
         let data = Data::Contig(ContigBuf::from_bytes(message));
-        tags.start_send(ofi, request(2), &args(0, FROM), data);
+        tags.start_send(ofi, request(2), &args(0, FROM), data)
+            .unwrap();
     }
     until("nothing arrives", || {
         one.step();
@@ -212,7 +213,7 @@ fn nor_does_it_while_one_sends_something_else_to_oneself() {
     // SAFETY: the buffer outlives the ranks.
     unsafe {
         let Core { ofi, tags } = &mut zero;
-        tags.start_send(ofi, request(3), &other, data);
+        tags.start_send(ofi, request(3), &other, data).unwrap();
     }
     zero.ofi.shared.deaths.declare(1, "its node is gone");
     until("the receive never ends", || {
@@ -233,10 +234,12 @@ fn a_send_that_is_given_up_reads_nowhere() {
     unsafe {
         let Core { ofi, tags } = &mut zero;
         let data = Data::Contig(ContigBuf::from_bytes_mut(&mut heard));
-        tags.start_receive(ofi, request(3), &from(FROM), data);
+        tags.start_receive(ofi, request(3), &from(FROM), data)
+            .unwrap();
         let Core { ofi, tags } = &mut one;
         let data = Data::Contig(ContigBuf::from_bytes(&[1]));
-        tags.start_send(ofi, request(4), &args(0, FROM), data);
+        tags.start_send(ofi, request(4), &args(0, FROM), data)
+            .unwrap();
     }
     let mut ends = 0;
     until("rank 1 is not heard", || {
@@ -252,7 +255,7 @@ fn a_send_that_is_given_up_reads_nowhere() {
     // SAFETY: the buffer outlives the ranks.
     unsafe {
         let Core { ofi, tags } = &mut zero;
-        tags.start_send(ofi, request(1), &args(1, 0), data);
+        tags.start_send(ofi, request(1), &args(1, 0), data).unwrap();
     }
     // The provider has the send, and the other rank only the announcement.
     let mut steps = 0;
@@ -274,7 +277,7 @@ fn a_send_that_is_given_up_reads_nowhere() {
     // SAFETY: the buffer outlives the ranks.
     unsafe {
         let Core { ofi, tags } = &mut one;
-        tags.start_receive(ofi, request(2), &from(0), data);
+        tags.start_receive(ofi, request(2), &from(0), data).unwrap();
     }
     let mut steps = 0;
     let end = loop {
@@ -300,7 +303,8 @@ unsafe fn taken(zero: &mut Core, one: &mut Core, message: &[u8]) -> Handle {
     unsafe {
         let Core { ofi, tags } = &mut *one;
         let data = Data::Contig(ContigBuf::from_bytes(message));
-        tags.start_send(ofi, request(2), &args(0, FROM), data);
+        tags.start_send(ofi, request(2), &args(0, FROM), data)
+            .unwrap();
     }
     let mut steps = 0;
     loop {
@@ -342,7 +346,7 @@ fn a_message_that_was_taken_before_its_sender_died_ends() {
     // SAFETY: the buffer outlives the ranks.
     let known = unsafe {
         let Core { ofi, tags } = &mut zero;
-        tags.receive_taken(ofi, handle, request(1), data)
+        tags.receive_taken(ofi, handle, request(1), data).unwrap()
     };
     assert!(known);
     until("the receive never ends", || {
@@ -364,7 +368,7 @@ fn a_taken_message_that_breaks_off_ends() {
     // SAFETY: the buffer outlives the ranks.
     let known = unsafe {
         let Core { ofi, tags } = &mut zero;
-        tags.receive_taken(ofi, handle, request(1), data)
+        tags.receive_taken(ofi, handle, request(1), data).unwrap()
     };
     assert!(known);
     zero.mark();
@@ -397,7 +401,10 @@ fn a_synchronous_send_whose_number_cannot_be_told_is_refused() {
     let data = Data::Contig(ContigBuf::from_bytes(b"x"));
     let Core { ofi, tags } = &mut zero;
     // SAFETY: the bytes live as long as the program.
-    unsafe { tags.start_send(ofi, request(1), &synchronous, data) };
+    unsafe {
+        tags.start_send(ofi, request(1), &synchronous, data)
+            .unwrap();
+    };
     match zero.end() {
         Some(End::Over(status)) => assert_eq!(status.error, Some(ErrorKind::Exhausted)),
         end => panic!("{end:?}"),
@@ -438,7 +445,8 @@ fn what_comes_later_in_a_slot_is_not_given_up() {
     // SAFETY: the buffer outlives the ranks.
     unsafe {
         let Core { ofi, tags } = &mut zero;
-        tags.start_receive(ofi, request(1), &from(FROM), data);
+        tags.start_receive(ofi, request(1), &from(FROM), data)
+            .unwrap();
     }
     let number = zero.tags.numbers[&request(1).to_bits()];
     let serial = zero.tags.slots.at(number).serial;
@@ -468,7 +476,7 @@ fn a_message_shows_both_ranks_that_the_other_is_there() {
     unsafe {
         let Core { ofi, tags } = &mut one;
         let data = Data::Contig(ContigBuf::from_bytes_mut(&mut room));
-        tags.start_receive(ofi, request(1), &from(0), data);
+        tags.start_receive(ofi, request(1), &from(0), data).unwrap();
     }
     let mut sent = false;
     // Each rank notices the other's death.

@@ -41,7 +41,10 @@ unsafe fn receive(core: &mut Core, number: u64, from: &Pattern, room: &mut [u8])
     let Core { ofi, tags } = core;
     let data = Data::Contig(ContigBuf::from_bytes_mut(room));
     // SAFETY: the caller's promise.
-    unsafe { tags.start_receive(ofi, request(number), from, data) };
+    unsafe {
+        tags.start_receive(ofi, request(number), from, data)
+            .unwrap();
+    };
 }
 
 /// Sends to rank 0.
@@ -56,7 +59,7 @@ unsafe fn send(core: &mut Core, number: u64, mode: SendMode, message: &[u8]) {
     };
     let data = Data::Contig(ContigBuf::from_bytes(message));
     // SAFETY: the caller's promise.
-    unsafe { tags.start_send(ofi, request(number), &args, data) };
+    unsafe { tags.start_send(ofi, request(number), &args, data).unwrap() };
 }
 
 /// Makes a receive of rank 0 match a message of rank 1, whose first bytes have arrived.
@@ -207,7 +210,7 @@ fn a_receive_ends_although_a_probe_has_taken_another() {
     let data = Data::Contig(ContigBuf::from_bytes_mut(&mut taken));
     let Core { ofi, tags } = &mut cores[0];
     // SAFETY: as above.
-    assert!(unsafe { tags.receive_taken(ofi, handle, request(3), data) });
+    assert!(unsafe { tags.receive_taken(ofi, handle, request(3), data).unwrap() });
     until("the message that was taken is lost", || {
         cores[0].step();
         cores[2].step();

@@ -30,11 +30,11 @@ fn a_receive_that_has_outlived_one_death_ends_with_that_of_its_sender() {
     unsafe {
         let Core { ofi, tags } = &mut zero;
         let data = Data::Contig(ContigBuf::from_bytes_mut(&mut room));
-        tags.start_receive(ofi, request(1), &pattern, data);
+        tags.start_receive(ofi, request(1), &pattern, data).unwrap();
         zero.mark();
         let Core { ofi, tags } = &mut one;
         let data = Data::Contig(ContigBuf::from_bytes(&message));
-        tags.start_send(ofi, request(2), &args, data);
+        tags.start_send(ofi, request(2), &args, data).unwrap();
     }
     until("nothing arrives", || {
         one.step();
@@ -80,9 +80,9 @@ fn a_rank_that_is_held_to_be_dead_hears_itself() {
             unsafe {
                 let Core { ofi, tags } = &mut zero;
                 let data = Data::Contig(ContigBuf::from_bytes_mut(room));
-                tags.start_receive(ofi, request(1), &from(0), data);
+                tags.start_receive(ofi, request(1), &from(0), data).unwrap();
                 let data = Data::Contig(ContigBuf::from_bytes(message));
-                tags.start_send(ofi, request(2), &args(0, 0), data);
+                tags.start_send(ofi, request(2), &args(0, 0), data).unwrap();
             }
             let mut ends = 0;
             until("a message to oneself never ends", || {
