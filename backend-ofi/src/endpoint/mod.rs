@@ -21,6 +21,7 @@ use libfabric_sys::{
 
 use portolan_core::MemoryKind;
 
+use crate::caps::over;
 use crate::endpoint::objects::Fid;
 use crate::memory::atomics;
 use crate::memory::hmem::{self, Hmem};
@@ -91,7 +92,8 @@ impl Domain {
             true => queue(&library, &domain, FI_WAIT_FD).or_else(|_| silent()),
             false => silent(),
         }?;
-        let av = vector(&library, &domain, &info, peers)?;
+        let av =
+            vector(&library, &domain, &info, peers).map_err(|why| of_ranks(&why, &info, peers))?;
         // SAFETY: as above.
         let ep = Fid::open(&library, |ep| unsafe {
             fi_endpoint(domain.get(), info.as_ptr(), ep, null)
@@ -302,6 +304,19 @@ fn queue(library: &Library, domain: &Fid<fid_domain>, wait: u32) -> Result<Fid<f
     Fid::open(library, |cq| unsafe {
         fi_cq_open(domain.get(), &raw mut attr, cq, ptr::null_mut())
     })
+}
+
+/// Most endpoints that libfabric's shared memory joins. Beyond that, opening the address vector
+/// fails as if the provider had none (1.17 to 2.5).
+const MOST_OVER_SHM: u32 = 256;
+
+/// Adds to an error for how many ranks an address vector was to be opened, and which limit that
+/// exceeds.
+fn of_ranks(why: &str, info: &Info, peers: u32) -> String {
+    match over(info, "shm") && peers > MOST_OVER_SHM {
+        true => format!("{why}, for {peers} ranks; provider shm joins {MOST_OVER_SHM} at most"),
+        false => format!("{why}, for {peers} ranks"),
+    }
 }
 
 fn vector(

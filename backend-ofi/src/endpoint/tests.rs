@@ -19,6 +19,7 @@ use portolan_core::{Device as _, Engine, ProcId, Request};
 
 use super::*;
 use crate::config::Config;
+use crate::endpoint::link::Link;
 use crate::memory::registrations::{Registrations, Whose, published};
 use crate::ofi::{Nobody, Ofi};
 use crate::one_sided::{self, Place};
@@ -66,6 +67,25 @@ fn what_a_layer_was_told_is_said_to_peers() {
     let differ = |provider| Some(said(provider, None)? != said(provider, Some("8192"))?);
     assert_ne!(differ("tcp;ofi_rxm"), Some(false));
     assert_ne!(differ("shm"), Some(true), "it does not heed it");
+}
+
+#[test]
+fn more_ranks_than_shared_memory_joins_are_named() {
+    let config = Config {
+        provider: Some("shm".to_owned()),
+        ..Config::default()
+    };
+    if opened_or_skipped("257 ranks over shm", 1, &config).is_none() {
+        return; // The skip has been printed.
+    }
+    let open = |ranks| {
+        let (library, info) = choose(&config).expect("it opened a moment ago");
+        Link::new(library, info, &config, ranks, true)
+    };
+    assert!(open(MOST_OVER_SHM).is_ok());
+    let why = open(MOST_OVER_SHM + 1).expect_err("it refuses more");
+    let wanted = "for 257 ranks; provider shm joins 256 at most";
+    assert!(why.contains(wanted), "{why}");
 }
 
 /// If a provider cannot match, Portolan's matching remains available, and the error names it.
