@@ -192,7 +192,8 @@ mod tests {
             (Some("many"), AT_ONCE - Wire::LEN, BULK),
             (Some("100"), AT_ONCE - Wire::LEN, BULK),
             (Some("32768"), BULK, BULK),
-            (Some("65536"), BULK, BULK),
+            (Some("65575"), BULK, BULK),
+            (Some("65576"), BULK_OVER_TCP, BULK_OVER_TCP),
             (Some(" 131072"), BULK_OVER_TCP, BULK_OVER_TCP),
         ] {
             assert_eq!(over_rxm(at_once_over_tcp(told)), (part, bulk), "{told:?}");
