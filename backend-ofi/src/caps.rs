@@ -29,7 +29,8 @@ const BUNDLE: usize = 8 << 10;
 /// changes that).
 const AT_ONCE: usize = 16 << 10;
 
-/// How many bytes `ofi_rxm` sends at once over TCP, given the value of [`Config::RXM_AT_ONCE`].
+/// How many bytes `ofi_rxm` sends at once over TCP, given the value of [`Config::RXM_AT_ONCE`],
+/// which lists everything that depends on it.
 fn at_once_over_tcp(told: Option<&str>) -> usize {
     let told = told.and_then(|told| told.trim().parse::<usize>().ok());
     told.unwrap_or(AT_ONCE).max(AT_ONCE)

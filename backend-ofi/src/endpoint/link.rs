@@ -47,7 +47,8 @@ pub(crate) struct Link {
     pub(crate) in_order: bool,
     /// Whether the provider matches.
     pub(crate) matches: bool,
-    /// A setting of a provider's layer that must be the same for all peers.
+    /// A setting of a provider's layer that must be the same for all peers
+    /// ([`Config::RXM_AT_ONCE`]).
     told: Option<String>,
 }
 
