@@ -11,6 +11,10 @@ pub(super) struct Run {
     pub(super) figures: Vec<Figure>,
     /// The peers' figures.
     pub(super) peers: Vec<Figure>,
+    /// Peers that were not measured because they are not installed or cannot measure this.
+    pub(super) missing: Vec<Absent>,
+    /// Peers that were measured and failed, so that they have no figures.
+    pub(super) failed: Vec<Absent>,
     /// The largest processor time that others used during a sample that counts, in cores.
     pub(super) others: f64,
     /// One way of a cache line between two cores, by storing and loading, in ns.
@@ -25,6 +29,15 @@ pub(super) struct Run {
     pub(super) machine: Option<String>,
     /// The benches during which the machine was measured.
     looked_at: Vec<String>,
+}
+
+/// A peer that has no figures in a bench.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Absent {
+    pub(super) bench: String,
+    pub(super) peer: String,
+    /// The reason; it may have several lines.
+    pub(super) why: String,
 }
 
 /// One figure.
@@ -119,6 +132,15 @@ impl Run {
         };
         self.figures.extend(name("transport").and_then(figure));
         self.peers.extend(name("peer").and_then(figure));
+        let absent = |field: &str| {
+            Some(Absent {
+                bench: name("bench").unwrap_or_default(),
+                peer: name("peer")?,
+                why: name(field)?,
+            })
+        };
+        self.missing.extend(absent("missing"));
+        self.failed.extend(absent("failed"));
         for taken in line["taken"].as_array().into_iter().flatten() {
             let others = taken["others"].as_f64().unwrap_or(0.0);
             if taken["counts"] == true && others > self.others {
@@ -145,6 +167,11 @@ impl Run {
     /// Portolan's figures and the peers'.
     pub(super) fn all(&self) -> impl Iterator<Item = &Figure> {
         self.figures.iter().chain(&self.peers)
+    }
+
+    /// Whether a peer has failed in a bench. The best peer is then the best of the others only.
+    pub(super) fn lacks_a_peer(&self, bench: &str) -> bool {
+        self.failed.iter().any(|absent| absent.bench == bench)
     }
 
     /// If the machine was measured and a figure has no phase, there was no phase in which every
@@ -176,6 +203,25 @@ pub(super) mod tests {
 {"bench":"latency","peer":"a-1","ranks":2,"bytes":64,"value":0.11,"unit":"us","samples":3,"phase":"near"}
 {"bench":"latency","transport":"shm","taken":[{"others":0.2,"counts":true},{"others":0.9,"counts":false}]}
 {"bench":"latency","machine":{"model":"X","cores":2,"load_store_ns":55.0,"relays":[[8,50.0,0.04],[64,400.0,0.05]],"relays_both":[[64,500.0]]}}"#;
+
+    pub(in super::super) const ABSENT: &str = r#"
+{"bench":"latency","peer":"b-2","failed":"it had not ended after 630s\nPMI: no"}
+{"bench":"latency","peer":"c","missing":"mpicc.c is not on the path"}"#;
+
+    #[test]
+    fn peers_without_figures_are_read() {
+        let run = Run::read(&format!("{LINES}{ABSENT}")).unwrap();
+        let absent = |peer: &str, why: &str| Absent {
+            bench: "latency".to_owned(),
+            peer: peer.to_owned(),
+            why: why.to_owned(),
+        };
+        let why = "it had not ended after 630s\nPMI: no";
+        assert_eq!(run.failed, [absent("b-2", why)]);
+        assert_eq!(run.missing, [absent("c", "mpicc.c is not on the path")]);
+        assert_eq!((run.figures.len(), run.peers.len()), (2, 2));
+        assert!(run.lacks_a_peer("latency") && !run.lacks_a_peer("bandwidth"));
+    }
 
     #[test]
     fn a_lines_way_decides_about_phases_and_their_names_where_it_is_not_known() {

@@ -83,6 +83,9 @@ pub(crate) fn main(repo: &Repo, args: &Args) -> Result<ExitCode, Failure> {
             }
             eprintln!("portolan {}", key.2.join(" "));
             let run = measure(repo, &program, command, newer.as_deref(), &key.2)?;
+            for absent in &run.failed {
+                eprintln!("{} failed in {}: {}", absent.peer, absent.bench, absent.why);
+            }
             runs.insert(key, run);
         }
         let typed = |command: &Command| typed(command, &words(command, args));

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::figure::{Phase, Run};
+use super::figure::{Absent, Phase, Run};
 use super::list::{Bound, Command, Goal, Group, Of};
 use super::verdict::{self, Judgement, Verdict};
 
@@ -10,7 +10,7 @@ use super::verdict::{self, Judgement, Verdict};
 const HEAD: &str = "# Figures\n\n\
     Made by `cargo xtask goals --write`, a group at a time; [benchmarks.md](benchmarks.md) says how it is measured, [limits.md](limits.md) what limits it.\n\
     A cell has what was measured and, behind the point, what the goal is about; what misses it is **bold**. A (?) is behind what decides nothing, \
-    because somebody has fewer than 3 samples (9 in the group of more ranks than cores), or not all are of one phase of the machine, or others were at work meanwhile. Figures of different groups are of different runs.\n";
+    because somebody has fewer than 3 samples (9 in the group of more ranks than cores), or not all are of one phase of the machine, or others were at work meanwhile, or a peer failed, which is then named. Figures of different groups are of different runs.\n";
 
 /// The part of the page about a group.
 ///
@@ -75,6 +75,9 @@ fn section(goal: &Goal, least: u64, typed: impl Fn(&Command) -> String, runs: &[
     }
     let _ = writeln!(text, "{}.\n", circumstances(goal, runs));
     text.push_str(&table(goal, &verdicts));
+    if matches!(goal.of, Of::BestPeer | Of::FirstSizeOfEach) {
+        text.push_str(&absent(runs));
+    }
     text.push_str("\n```\n");
     for command in goal.commands() {
         let _ = writeln!(text, "{}", typed(command));
@@ -166,6 +169,36 @@ fn table(goal: &Goal, verdicts: &[Verdict]) -> String {
         let _ = writeln!(text, "\nThe best: {}.", peers.join(", "));
     }
     text
+}
+
+/// Names the peers that have no figures, each once: a reader of "the best" has to know which peers
+/// that leaves out.
+fn absent(runs: &[&Run]) -> String {
+    let failed = named(runs.iter().flat_map(|run| &run.failed), |absent| {
+        // The output of the peer follows the first line.
+        let why = absent.why.lines().next().unwrap_or_default();
+        format!("{} ({})", absent.peer, why.replace('`', "'"))
+    });
+    let missing = named(runs.iter().flat_map(|run| &run.missing), |absent| {
+        absent.peer.clone()
+    });
+    let mut text = String::new();
+    for (what, who) in [("Failed", failed), ("Not measured", missing)] {
+        if !who.is_empty() {
+            let _ = writeln!(text, "\n{what}: {}.", who.join(", "));
+        }
+    }
+    text
+}
+
+fn named<'a>(
+    absent: impl Iterator<Item = &'a Absent>,
+    name: impl Fn(&Absent) -> String,
+) -> Vec<String> {
+    let mut names: Vec<String> = absent.map(name).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
 }
 
 fn said(goal: &Goal, verdict: &Verdict) -> String {
@@ -276,6 +309,34 @@ mod tests {
         let text = section(&goal, &[&Run::read(&none).unwrap()]);
         assert!(text.contains("; phase none in common; "), "{text}");
         assert!(text.contains("Met by 0 of 2, 2 undecided. "), "{text}");
+    }
+
+    #[test]
+    fn peers_without_figures_are_named_where_peers_are_compared() {
+        use super::super::figure::tests::{ABSENT, LINES};
+        let mut goal = Goal {
+            what: "Latency",
+            bound: Bound::AtMost(0.8),
+            of: Of::BestPeer,
+            sizes: None,
+            runs: &[Command {
+                words: "latency --peers",
+                settings: &[],
+                library: Library::Systems,
+            }],
+        };
+        let run = Run::read(&format!("{LINES}{ABSENT}")).unwrap();
+        let of = |goal: &Goal| section(goal, FEW, |_| String::new(), &[&run]);
+        let text = of(&goal);
+        assert!(text.contains("Met by 0 of 2, 2 undecided. "), "{text}");
+        let said = "\nFailed: b-2 (it had not ended after 630s).\n\nNot measured: c.\n";
+        assert!(text.contains(said), "{text}");
+        goal.of = Of::Line;
+        let text = of(&goal);
+        assert!(
+            !text.contains("Failed") && !text.contains("Not measured"),
+            "{text}"
+        );
     }
 
     #[test]

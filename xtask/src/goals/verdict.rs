@@ -22,7 +22,8 @@ pub(super) enum Judgement {
     Met,
     Missed,
     /// There is nothing to compare with, or the other figure was measured in another phase of the
-    /// machine or alongside other work, or there are too few samples.
+    /// machine or alongside other work, or there are too few samples, or a peer has failed that may
+    /// be the best.
     Undecided,
 }
 
@@ -35,6 +36,15 @@ struct Measure {
     one_phase: bool,
     /// Whether others were at work during the samples.
     disturbed: bool,
+    /// Whether everything that belongs to the comparison has figures.
+    complete: bool,
+}
+
+impl Measure {
+    /// Whether the comparison decides anything if each side needs `least` samples.
+    fn decides(&self, least: u64) -> bool {
+        self.one_phase && !self.disturbed && self.complete && self.samples >= least
+    }
 }
 
 /// The verdicts of a goal, given its runs in their order. Each side needs `least` samples.
@@ -113,7 +123,7 @@ fn is_of_the_limits(run: &Run, figure: &Figure) -> bool {
 
 fn judge(goal: &Goal, least: u64, measure: Option<&Measure>) -> Judgement {
     match measure {
-        Some(measure) if measure.one_phase && !measure.disturbed && measure.samples >= least => {
+        Some(measure) if measure.decides(least) => {
             if goal.bound.holds(measure.value) {
                 Judgement::Met
             } else {
@@ -130,12 +140,14 @@ fn measure(goal: &Goal, before: Option<&Run>, run: &Run, figure: &Figure) -> Opt
         samples: figure.samples,
         one_phase: figure.phase != Phase::None,
         disturbed: figure.disturbed,
+        complete: true,
     };
     let beside = |value, other: &Figure| Measure {
         value,
         samples: figure.samples.min(other.samples),
         one_phase: figure.is_beside(other),
         disturbed: figure.disturbed || other.disturbed,
+        complete: true,
     };
     match goal.of {
         Of::BestPeer => {
@@ -144,7 +156,10 @@ fn measure(goal: &Goal, before: Option<&Run>, run: &Run, figure: &Figure) -> Opt
                     && Some(&other.whose) == figure.peer.as_ref()
             };
             let best = beside_it(figure, run.peers.iter().filter(best))?;
-            Some(beside(figure.ratio?, best))
+            Some(Measure {
+                complete: !run.lacks_a_peer(&figure.bench),
+                ..beside(figure.ratio?, best)
+            })
         }
         // Compared with nothing, so the phase does not matter.
         Of::Itself => Some(Measure {
@@ -211,7 +226,7 @@ fn between(rates: &[(u64, f64)], size: u64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::figure::tests::LINES;
+    use super::super::figure::tests::{ABSENT, LINES};
     use super::super::list::{Bound, FEW, Library, MANY};
     use super::*;
 
@@ -274,6 +289,23 @@ mod tests {
             let lines: Vec<_> = LINES.lines().map(less).collect();
             let found = judged(Of::BestPeer, &lines.join("\n"));
             assert_eq!(found, [Undecided, Missed], "{of_whom}");
+        }
+    }
+
+    #[test]
+    fn the_best_of_the_other_peers_decides_nothing_if_one_has_failed() {
+        use Judgement::{Met, Missed, Undecided};
+        let failed = format!("{LINES}{ABSENT}");
+        assert_eq!(judged(Of::BestPeer, &failed), [Undecided; 2]);
+        // No peer is part of this comparison.
+        assert_eq!(judged(Of::FirstSize, &failed), judged(Of::FirstSize, LINES));
+        // The failure concerns its own bench only, and a peer that is not installed is not waited
+        // for.
+        for other in [
+            failed.replace(r#""latency","peer":"b-2""#, r#""rate","peer":"b-2""#),
+            failed.replace("failed", "missing"),
+        ] {
+            assert_eq!(judged(Of::BestPeer, &other), [Met, Missed]);
         }
     }
 
