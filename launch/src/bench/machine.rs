@@ -1,5 +1,6 @@
 //! The state and the limits of the machine during a measurement.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -45,9 +46,15 @@ const RELAYS: [usize; 9] = [
 /// many, the limits count as unknown.
 const TRIALS: usize = 3;
 
-/// The largest processor time that other processes and the host may use during a sample, as a
-/// fraction of one core.
+/// The largest processor time that other processes and the host may use during a sample on the
+/// processors of the ranks, as a fraction of one core.
 const QUIET: f64 = 0.1;
+/// What the kernel and the services of an idle machine may use in addition on each processor of the
+/// ranks. Without it, hundreds of processors that are a thousandth busy would pass for disturbed.
+const UPKEEP: f64 = 0.001;
+/// The largest part of all processors that others may use if the ranks may run anywhere: on two
+/// processors that is [`QUIET`].
+const PART: f64 = QUIET / 2.0;
 /// Tolerance of the kernel's accounting, in seconds: the kernel counts in hundredths of a second,
 /// and the difference of two readings has that error at both ends.
 const TICKS: f64 = 0.02;
@@ -58,6 +65,8 @@ pub(super) struct Probe {
     /// The processors of rank 0 and its partner, which may be the same; `None` if the system does
     /// not tell.
     processors: Option<(usize, usize)>,
+    /// The processors on which others disturb the ranks; empty if that may be any.
+    affecting: Vec<usize>,
     cores: Vec<Vec<usize>>,
     load: Option<f64>,
     seen: Vec<Limits>,
@@ -76,11 +85,24 @@ pub(super) struct Look {
 #[derive(Clone, Copy, Debug)]
 struct Clock {
     wall: Instant,
-    /// Time that all processes have used on all processors, and time that the host has taken.
-    all: Option<(f64, f64)>,
-    /// Time of this process, of the children for which it has waited, and of the spinning
-    /// processes.
+    /// The use of the processors that are watched.
+    all: Option<Used>,
+    /// Whether these are the processors of the ranks, or all of the machine.
+    ranks_only: bool,
+    /// Time of this process, of the children for which it has waited, and of the spinning processes
+    /// on those processors. Launchers are not bound: what they use elsewhere counts here as well, so
+    /// that little work of others stays unnoticed.
     ours: f64,
+}
+
+/// Processor time used by all processes on some processors, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Used {
+    worked: f64,
+    /// Time that the host has taken from them (steal).
+    stolen: f64,
+    /// The number of these processors.
+    processors: usize,
 }
 
 impl Probe {
@@ -88,6 +110,7 @@ impl Probe {
         let cores = run::cores().unwrap_or_default();
         Self {
             processors: place::ends(&Bind::None, 2, true, &cores),
+            affecting: Vec::new(),
             cores,
             load: load(),
             seen: Vec::new(),
@@ -103,8 +126,11 @@ impl Probe {
     /// This probe, measuring between the processors of the given ranks. If `paired`, the ranks of
     /// the first half talk to those of the second.
     pub(super) fn between(self, pin: &Bind, ranks: u32, paired: bool) -> Self {
-        let processors = place::ends(pin, ranks, paired, &self.cores);
-        Self { processors, ..self }
+        Self {
+            processors: place::ends(pin, ranks, paired, &self.cores),
+            affecting: place::affecting(pin, ranks, &self.cores, run::siblings),
+            ..self
+        }
     }
 
     /// The number of cores that ranks can use.
@@ -129,7 +155,7 @@ impl Probe {
         self.seen.extend(limits);
         Look {
             limits,
-            clock: Clock::now(&self.beside),
+            clock: Clock::now(&self.beside, &self.affecting),
         }
     }
 
@@ -295,14 +321,18 @@ impl Look {
 }
 
 impl Clock {
-    fn now(beside: &Spinners) -> Self {
+    /// Watches `processors`, or all processors if these are none or the system does not list them.
+    fn now(beside: &Spinners, processors: &[usize]) -> Self {
         let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+        let of_ranks = used_on(&stat, processors);
+        let watched = of_ranks.map_or(&[][..], |_| processors);
         Self {
             wall: Instant::now(),
-            all: used(&stat),
+            all: of_ranks.or_else(|| used(&stat)),
+            ranks_only: of_ranks.is_some(),
             ours: processor_seconds(Whose::Process)
                 + processor_seconds(Whose::Children)
-                + beside.seconds(),
+                + beside.seconds(watched),
         }
     }
 
@@ -311,24 +341,69 @@ impl Clock {
     fn disturbed_until(&self, after: &Self) -> bool {
         let wall = (after.wall - self.wall).as_secs_f64();
         let used = self.others_until(after);
-        used.is_some_and(|(others, stolen)| (others + stolen) * wall > QUIET * wall + TICKS)
+        used.is_some_and(|(others, stolen)| (others + stolen) * wall > self.quiet() * wall + TICKS)
     }
 
-    /// What other processes used and what the host took, as fractions of one core.
+    /// The largest processor time of others that does not disturb, as a fraction of one core.
+    fn quiet(&self) -> f64 {
+        let processors = self.all.map_or(0, |used| used.processors) as f64;
+        if self.ranks_only {
+            QUIET + UPKEEP * processors
+        } else {
+            (PART * processors).max(QUIET)
+        }
+    }
+
+    /// What other processes used and what the host took, as fractions of one core. `None` if the
+    /// system does not tell or watches other processors than before.
     fn others_until(&self, after: &Self) -> Option<(f64, f64)> {
         let wall = (after.wall - self.wall).as_secs_f64();
         let (before, now) = (self.all?, after.all?);
-        let others = now.0 - before.0 - (after.ours - self.ours);
+        if (before.processors, self.ranks_only) != (now.processors, after.ranks_only) {
+            return None;
+        }
+        let others = now.worked - before.worked - (after.ours - self.ours);
         // The difference can be slightly negative: the kernel counts the total in ticks and this
         // process's own time in nanoseconds.
-        Some(((others / wall).max(0.0), (now.1 - before.1) / wall))
+        let stolen = now.stolen - before.stolen;
+        Some(((others / wall).max(0.0), stolen / wall))
     }
 }
 
-/// Seconds that all processors have worked, and seconds that the host has taken from them (steal),
-/// from the first line of `/proc/stat`, which counts in hundredths of a second.
-fn used(stat: &str) -> Option<(f64, f64)> {
-    let line = stat.lines().next()?.strip_prefix("cpu ")?;
+/// The use of all processors, from the text of `/proc/stat`.
+fn used(stat: &str) -> Option<Used> {
+    let one = |line: &&str| line.starts_with("cpu") && !line.starts_with("cpu ");
+    let (worked, stolen) = seconds(stat.lines().next()?.strip_prefix("cpu ")?)?;
+    Some(Used {
+        worked,
+        stolen,
+        processors: stat.lines().filter(one).count(),
+    })
+}
+
+/// The use of some processors. `None` if there are none, or if one of them has no line.
+fn used_on(stat: &str, processors: &[usize]) -> Option<Used> {
+    let all: BTreeMap<usize, &str> = stat
+        .lines()
+        .filter_map(|line| line.strip_prefix("cpu")?.split_once(' '))
+        .filter_map(|(number, fields)| Some((number.parse().ok()?, fields)))
+        .collect();
+    let (mut worked, mut stolen) = (0.0, 0.0);
+    for processor in processors {
+        let of_one = seconds(all.get(processor)?)?;
+        worked += of_one.0;
+        stolen += of_one.1;
+    }
+    (!processors.is_empty()).then_some(Used {
+        worked,
+        stolen,
+        processors: processors.len(),
+    })
+}
+
+/// Seconds of work, and seconds that the host has taken, from the fields of a line of `/proc/stat`,
+/// which counts in hundredths of a second.
+fn seconds(line: &str) -> Option<(f64, f64)> {
     let field = |text: &str| text.parse::<f64>().ok();
     let fields: Vec<f64> = line.split_whitespace().map_while(field).collect();
     // user nice system idle iowait irq softirq steal
@@ -418,7 +493,12 @@ mod tests {
         let wall = Instant::now();
         let at = |seconds: f64, all: f64, stolen: f64, ours: f64| Clock {
             wall: wall + Duration::from_secs_f64(seconds),
-            all: Some((10.0 + all, 1.0 + stolen)),
+            all: Some(Used {
+                worked: 10.0 + all,
+                stolen: 1.0 + stolen,
+                processors: 2,
+            }),
+            ranks_only: false,
             ours,
         };
         let begin = at(0.0, 0.0, 0.0, 0.0);
@@ -434,6 +514,34 @@ mod tests {
         }
         let blind = Clock { all: None, ..begin };
         assert!(!blind.disturbed_until(&at(1.0, 2.0, 0.0, 0.0)));
+    }
+
+    #[test]
+    fn many_idle_processors_do_not_disturb_and_one_busy_processor_of_ranks_does() {
+        let wall = Instant::now();
+        // Two clocks a second apart: all processes use `all` of a core on `processors` processors,
+        // and ours 2.0.
+        let disturbed = |processors: usize, ranks_only: bool, all: f64| {
+            let at = |seconds: u64, worked: f64, ours: f64| Clock {
+                wall: wall + Duration::from_secs(seconds),
+                all: Some(Used {
+                    worked,
+                    stolen: 0.0,
+                    processors,
+                }),
+                ranks_only,
+                ours,
+            };
+            at(0, 0.0, 0.0).disturbed_until(&at(1, all, 2.0))
+        };
+        // 256 processors that are 0.05 % busy.
+        assert!(!disturbed(256, false, 2.128) && !disturbed(256, true, 2.128));
+        // Two ranks on two processors, with a tenth of another process on one of them.
+        assert!(!disturbed(2, true, 2.09) && disturbed(2, true, 2.15));
+        // Another process shares the processor of one of 256 ranks.
+        assert!(disturbed(256, true, 2.5));
+        // Ranks that may run anywhere avoid another process on 256 processors, but not thirty.
+        assert!(!disturbed(256, false, 3.0) && disturbed(256, false, 32.0));
     }
 
     #[test]
@@ -453,9 +561,24 @@ mod tests {
 
     #[test]
     fn use_is_read_as_the_kernel_writes_it() {
-        let stat = "cpu  100 10 50 9999 7 1 2 30 0 0\ncpu0 1 1 1 1\n";
-        assert_eq!(used(stat), Some((1.63, 0.3)));
+        let stat = "cpu  100 10 50 9999 7 1 2 30 0 0\ncpu0 60 5 25 9 7 0 1 10 0 0\n\
+                    cpu10 40 5 25 9 0 1 1 20 0 0\nintr 12 0\n";
+        let used_by = |worked, stolen, processors| {
+            Some(Used {
+                worked,
+                stolen,
+                processors,
+            })
+        };
+        assert_eq!(used(stat), used_by(1.63, 0.3, 2));
         assert_eq!(used("cpu  100 10\n"), None);
         assert_eq!(used(""), None);
+        assert_eq!(used_on(stat, &[10]), used_by(0.72, 0.2, 1));
+        assert_eq!(used_on(stat, &[0, 10]).unwrap().processors, 2);
+        // A processor has no line, as in some containers; or ranks may run anywhere.
+        assert_eq!((used_on(stat, &[0, 1]), used_on(stat, &[])), (None, None));
+        // All processors are watched then.
+        let clock = Clock::now(&Spinners::default(), &[1 << 20]);
+        assert!(!clock.ranks_only && clock.all.is_some());
     }
 }

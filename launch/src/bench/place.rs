@@ -89,9 +89,31 @@ pub(super) fn ends(
     }
 }
 
-/// Processes that spin until this is dropped.
+/// The processors on which work of others slows the ranks down: those of the ranks, and the other
+/// hardware threads of their cores. Empty if the ranks may run anywhere.
+pub(super) fn affecting(
+    pin: &Bind,
+    ranks: u32,
+    cores: &[Vec<usize>],
+    siblings: impl Fn(usize) -> Vec<usize>,
+) -> Vec<usize> {
+    let ranks = ranks as usize;
+    let of_ranks: Vec<usize> = match pin {
+        Bind::None => Vec::new(),
+        // The cores are reused in turn if there are more ranks.
+        Bind::Core => cores.iter().take(ranks).flatten().copied().collect(),
+        Bind::List(list) => list.iter().take(ranks).copied().collect(),
+    };
+    let mut all: Vec<usize> = of_ranks.iter().copied().flat_map(siblings).collect();
+    all.extend(of_ranks);
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// Processes that spin until this is dropped, each with its processor if it has one.
 #[derive(Debug, Default)]
-pub(super) struct Spinners(Vec<Child>);
+pub(super) struct Spinners(Vec<(Child, Option<usize>)>);
 
 impl Spinners {
     /// Starts `count` processes, each on a core; with more processes than cores, the cores are
@@ -104,7 +126,8 @@ impl Spinners {
         for at in 0..count as usize {
             let mut command = Command::new(&program);
             command.arg("bench-spin");
-            if let Some(&processor) = cores.get(at % cores.len().max(1)) {
+            let processor = cores.get(at % cores.len().max(1)).copied();
+            if let Some(processor) = processor {
                 command.arg(processor.to_string());
             }
             command.stdin(Stdio::null());
@@ -112,7 +135,7 @@ impl Spinners {
             let child = command
                 .spawn()
                 .map_err(|error| format!("cannot start a process that spins: {error}"))?;
-            spinners.0.push(child);
+            spinners.0.push((child, processor));
         }
         Ok(spinners)
     }
@@ -122,13 +145,18 @@ impl Spinners {
         self.0.is_empty()
     }
 
-    /// The processor time that they have used, in seconds.
-    pub(super) fn seconds(&self) -> f64 {
+    /// The time that they have used on the given processors, in seconds. On all processors if none
+    /// are given.
+    pub(super) fn seconds(&self, processors: &[usize]) -> f64 {
         let of = |child: &Child| {
             let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).ok()?;
             seconds(&stat)
         };
-        self.0.iter().filter_map(of).sum()
+        let is_there = |at: &Option<usize>| {
+            processors.is_empty() || at.is_none_or(|at| processors.contains(&at))
+        };
+        let there = self.0.iter().filter(|(_, at)| is_there(at));
+        there.filter_map(|(child, _)| of(child)).sum()
     }
 
     /// The result of `look` while the processes are stopped.
@@ -136,7 +164,7 @@ impl Spinners {
         let all = || {
             self.0
                 .iter()
-                .filter_map(|child| i32::try_from(child.id()).ok())
+                .filter_map(|(child, _)| i32::try_from(child.id()).ok())
         };
         all().for_each(os::stop);
         let found = look();
@@ -157,7 +185,7 @@ fn seconds(stat: &str) -> Option<f64> {
 
 impl Drop for Spinners {
     fn drop(&mut self) {
-        for child in &mut self.0 {
+        for (child, _) in &mut self.0 {
             // If it has ended already, the error does not matter.
             let _ = child.kill();
             let _ = child.wait();
@@ -218,11 +246,26 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn ranks_are_slowed_down_on_their_processors_and_on_the_other_threads_of_their_cores() {
+        // Processors i and i + 8 are of one core; this process may not use processor 9.
+        let cores = [vec![0, 8], vec![1], vec![2, 10]];
+        let siblings = |cpu: usize| vec![cpu % 8, cpu % 8 + 8];
+        let at = |pin: &Bind, ranks| affecting(pin, ranks, &cores, siblings);
+        assert_eq!(at(&Bind::Core, 2), [0, 1, 8, 9]);
+        assert_eq!(at(&Bind::Core, 7), [0, 1, 2, 8, 9, 10]);
+        assert_eq!(at(&Bind::List(vec![5, 5, 6]), 2), [5, 13]);
+        assert!(at(&Bind::None, 2).is_empty());
+        // The kernel does not tell.
+        let alone = |cpu: usize| vec![cpu];
+        assert_eq!(affecting(&Bind::Core, 2, &cores, alone), [0, 1, 8]);
+    }
+
+    #[test]
     fn the_time_of_a_process_is_read_as_the_kernel_writes_it() {
         let stat = "7 (a) b) R 1 7 7 0 -1 4194304 90 0 0 0 120 30 0 0 20 0 1 0 5 1 1";
         assert_eq!(seconds(stat), Some(1.5));
         assert_eq!(seconds("7 (a) R 1"), None);
-        assert!(Spinners::default().seconds().abs() < 1e-9);
+        assert!(Spinners::default().seconds(&[]).abs() < 1e-9);
     }
 
     /// A process that spins. The test program has no `bench-spin` command, so it starts another
@@ -233,7 +276,7 @@ pub(super) mod tests {
         os::end_with_this_process(&mut command);
         let child = command.spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
-        (Spinners(vec![child]), pid)
+        (Spinners(vec![(child, None)]), pid)
     }
 
     fn is_stopped(pid: i32) -> bool {

@@ -90,7 +90,8 @@ pub(super) struct Taken {
     pub(super) before_ns: Option<f64>,
     pub(super) after_ns: Option<f64>,
     /// What others used during the sample (without the spinning processes) and what the host took,
-    /// as fractions of a core.
+    /// as fractions of a core; on the processors of the ranks and of their cores, or on all if the
+    /// ranks were not bound.
     pub(super) others: Option<f64>,
     pub(super) stolen: Option<f64>,
     /// Whether others used so much that the sample says little about the contender.

@@ -100,17 +100,19 @@ impl Bind {
 pub(crate) fn cores() -> io::Result<Vec<Vec<usize>>> {
     let mut cores: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for cpu in allowed_cpus()? {
-        let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
-        let siblings = fs::read_to_string(path)
-            .ok()
-            .and_then(|text| parse_list(text.trim()));
-        // If the kernel does not tell the siblings, every processor counts as a core.
-        let first = siblings
-            .and_then(|list| list.into_iter().min())
-            .unwrap_or(cpu);
+        let first = siblings(cpu).into_iter().min().unwrap_or(cpu);
         cores.entry(first).or_default().push(cpu);
     }
     Ok(cores.into_values().collect())
+}
+
+/// All processors of the core to which a processor belongs, whether this process may use them or
+/// not. If the kernel does not tell, every processor counts as a core.
+pub(crate) fn siblings(cpu: usize) -> Vec<usize> {
+    let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+    let told = fs::read_to_string(path).ok();
+    told.and_then(|text| parse_list(text.trim()))
+        .unwrap_or_else(|| vec![cpu])
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ mod strangers;
 mod stuck;
 mod verdict;
 
-pub(crate) use bind::{Bind, cores};
+pub(crate) use bind::{Bind, cores, siblings};
 pub(crate) use verdict::say;
 
 use std::process::ExitCode;
