@@ -1,7 +1,7 @@
 //! Checks whether there is enough memory for a measurement. Without the check a lack of memory
 //! would show late, when the kernel kills a process.
 
-use portolan_benches::{Axis, Form, Pattern};
+use portolan_benches::{Axis, Collective, Form, Pattern};
 use portolan_core::memory_left;
 
 use super::args::{BenchArgs, BenchKind};
@@ -42,16 +42,87 @@ impl Ranks {
     }
 }
 
-/// The largest number of blocks that an operation has in each direction. A persistent operation
-/// owns copies, which count as well.
-fn blocks(pattern: Pattern, ranks: u32) -> u128 {
-    match pattern {
-        Pattern::Collective(which, form) => {
-            let blocks = if which.is_of_neighbours() { 2 } else { ranks };
-            let copies = if form == Form::Persistent { 2 } else { 1 };
-            u128::from(blocks) * copies
-        }
-        _ => 1,
+/// The number of blocks that a rank has for an operation, to send and to receive together. A
+/// persistent operation owns copies, which count as well.
+fn blocks(which: Collective, form: Form, ranks: u32) -> u128 {
+    use Collective as C;
+    let all = u128::from(if which.is_of_neighbours() { 2 } else { ranks });
+    let blocks = match which {
+        C::Alltoall
+        | C::Alltoallv
+        | C::Alltoallw
+        | C::NeighbourAlltoall
+        | C::NeighbourAlltoallv
+        | C::NeighbourAlltoallw => 2 * all,
+        // Every rank has the buffer that only the root of these needs.
+        C::Gather
+        | C::Gatherv
+        | C::Scatter
+        | C::Scatterv
+        | C::Allgather
+        | C::Allgatherv
+        | C::NeighbourAllgather
+        | C::NeighbourAllgatherv => 1 + all,
+        _ => 2,
+    };
+    let copies = if form == Form::Persistent { 2 } else { 1 };
+    blocks * copies
+}
+
+/// What a measurement needs at most.
+struct Need {
+    /// Bytes of a rank.
+    each: u128,
+    /// What that is for.
+    what: &'static str,
+    largest: usize,
+    of: &'static str,
+}
+
+impl Need {
+    /// What a pattern needs for the largest of its sizes, given or usual; `None` if it has no sizes.
+    fn of(args: &BenchArgs, pattern: Pattern, ranks: u32) -> Option<Self> {
+        /// Approximate size of a waiting entry, in any implementation.
+        const ENTRY: u128 = 256;
+        const PAGE: u128 = 4096;
+        let plans = match args.kind {
+            BenchKind::Tune => args.plans_of(pattern, &tune::SIZES),
+            _ => args.plans(pattern),
+        };
+        let largest = plans.iter().map(|plan| plan.bytes).max()?;
+        let bytes = largest as u128;
+        // Every rank, or every thread of it, has a buffer to send from and one to receive into.
+        let threads = if pattern == Pattern::Multithread {
+            args.threads
+        } else {
+            1
+        };
+        let (each, what) = match pattern.axis() {
+            Axis::None => return None,
+            Axis::Waiting => (ENTRY * bytes, "queues of"),
+            Axis::Bytes => match pattern {
+                Pattern::Collective(which, form) => (
+                    blocks(which, form, ranks) * bytes,
+                    "operations on blocks of",
+                ),
+                // Each buffer begins at a page boundary.
+                _ if args.buffers > 1 => (
+                    2 * bytes.max(1).next_multiple_of(PAGE) * u128::from(args.buffers),
+                    "several --buffers for messages of",
+                ),
+                _ => (2 * bytes * u128::from(threads), "messages of"),
+            },
+        };
+        Some(Self {
+            each,
+            what,
+            largest,
+            of: if pattern.axis() == Axis::Bytes {
+                "bytes"
+            } else {
+                "entries"
+            },
+        })
     }
 }
 
@@ -62,52 +133,23 @@ pub(super) fn check(args: &BenchArgs, ranks: Ranks) -> Result<(), String> {
 
 /// As [`check`], with `left` bytes of free memory; `None` if that is not known.
 fn check_against(args: &BenchArgs, ranks: Ranks, left: Option<u64>) -> Result<(), String> {
-    /// Approximate size of a waiting entry, in any implementation.
-    const ENTRY: u128 = 256;
-    const PAGE: u128 = 4096;
     let patterns = match args.kind {
         BenchKind::Tune => tune::patterns(),
         kind => kind.patterns(),
     };
-    let Some(&pattern) = patterns.last() else {
+    let needs = patterns
+        .into_iter()
+        .filter_map(|pattern| Need::of(args, pattern, ranks.job));
+    let Some(most) = needs.max_by_key(|need| need.each) else {
         return Ok(());
     };
-    // The default sizes are small, but not if every message has its own buffer.
-    let usual = (args.buffers > 1).then(|| args.plans(pattern));
-    let usual = usual.iter().flatten().map(|plan| plan.bytes).max();
-    let Some(largest) = args.sizes.iter().max().copied().or(usual) else {
-        return Ok(());
-    };
-    // Every rank, or every thread of it, has a buffer to send from and one to receive into.
-    let threads = if pattern == Pattern::Multithread {
-        args.threads
-    } else {
-        1
-    };
-    let (each, what) = match pattern.axis() {
-        Axis::Bytes if matches!(pattern, Pattern::Collective(..)) => {
-            let blocks = patterns.iter().map(|pattern| blocks(*pattern, ranks.job));
-            let most = blocks.max();
-            (
-                2 * largest as u128 * most.unwrap_or(1),
-                "operations on blocks of",
-            )
-        }
-        // Each buffer begins at a page boundary.
-        Axis::Bytes if args.buffers > 1 => (
-            2 * (largest.max(1) as u128).next_multiple_of(PAGE) * u128::from(args.buffers),
-            "several --buffers for messages of",
-        ),
-        Axis::Bytes => (2 * largest as u128 * u128::from(threads), "messages of"),
-        Axis::Waiting => (ENTRY * largest as u128, "queues of"),
-        Axis::None => return Ok(()),
-    };
+    let Need {
+        each,
+        what,
+        largest,
+        of,
+    } = most;
     let need = each * u128::from(ranks.here);
-    let of = if pattern.axis() == Axis::Bytes {
-        "bytes"
-    } else {
-        "entries"
-    };
     match left {
         Some(left) if need > u128::from(left) => Err(format!(
             "{what} {largest} {of} need {} MiB in {} ranks, and {} MiB are left here: use \
@@ -146,9 +188,29 @@ mod tests {
             ("multithread --sizes 16M --threads 2", 2, false),
             ("bandwidth --sizes 1M --buffers 32", 2, false),
             ("depth --sizes 1000000", 2, false),
-            ("allreduce --sizes 16M", 2, false),
+            ("allreduce --sizes 16M", 2, true),
+            ("allreduce-init --sizes 16M", 2, false),
+            ("alltoall --sizes 16M", 2, false),
+            ("gather --sizes 16M", 2, true),
+            ("gather --sizes 16M", 3, false),
+            ("neighbor-alltoall --sizes 1M", 16, true),
+            ("neighbor-alltoall --sizes 1M", 32, false),
             ("tune --sizes 8,4M", 2, true),
             ("tune --sizes 8,16M", 2, false),
+            // The largest of the usual sizes is 4 MiB, of `tune` 2 MiB.
+            ("alltoall", 3, true),
+            ("alltoall", 4, false),
+            ("allreduce", 12, true),
+            ("coll", 4, false),
+            ("icoll", 4, false),
+            ("tune", 5, true),
+            ("tune", 6, false),
+            ("latency", 12, true),
+            ("latency", 13, false),
+            ("multithread", 1000, true),
+            ("depth", 4, true),
+            ("depth", 5, false),
+            ("startup", 1000, true),
             ("failure", 2, true),
         ] {
             assert_eq!(

@@ -18,7 +18,7 @@ use super::suite;
 use crate::run::Bind;
 
 /// Default sizes of blocks or messages.
-const SIZES: [usize; 8] = [
+pub(super) const SIZES: [usize; 8] = [
     8,
     256,
     2 << 10,
