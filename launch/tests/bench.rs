@@ -589,12 +589,21 @@ fn what_makes_no_sense_is_refused() {
     bench(&["latency", "--only", "mpich"])
         .expect_code(2)
         .expect_err(&["--peers"]);
-    bench(&["failure", "--peers"])
-        .expect_code(2)
-        .expect_err(&["failure is not compared"]);
-    bench(&["tune", "--report", "x"])
-        .expect_code(2)
-        .expect_err(&["tune makes no report"]);
+    for (words, said) in [
+        (&["failure", "--peers"][..], "failure is not compared"),
+        (
+            &["failure", "--map", "apart"],
+            "failure does not map partners",
+        ),
+        (&["failure", "--busy", "1"], "failure has no other work"),
+        (&["tune", "--report", "x"], "tune makes no report"),
+        (&["tune", "--map", "together"], "tune does not map partners"),
+        (&["tune", "--busy", "1"], "tune has no other work"),
+        (&["tune", "--json"], "tune prints a table of rules"),
+        (&["tune", "--transport", "shm,ofi"], "of one transport"),
+    ] {
+        bench(words).expect_code(2).expect_err(&[said, words[1]]);
+    }
     for seconds in ["-1", "0", "soon"] {
         bench(&["latency", "--seconds", seconds])
             .expect_code(2)

@@ -337,14 +337,34 @@ impl BenchArgs {
             ));
         }
         self.check_sizes()?;
-        if self.peers && matches!(self.kind, BenchKind::Failure | BenchKind::Tune) {
-            return Err(format!("{name} is not compared: leave --peers out"));
-        }
-        if self.report.is_some() && self.kind == BenchKind::Tune {
-            return Err(format!("{name} makes no report: leave --report out"));
+        if matches!(self.kind, BenchKind::Failure | BenchKind::Tune) {
+            self.check_plain()?;
         }
         self.check_buffers()?;
         Ok(ranks)
+    }
+
+    /// Refuses the options that failures and the choice of algorithms do not have. They would be
+    /// ignored otherwise, and the output would say that they were followed.
+    fn check_plain(&self) -> Result<(), String> {
+        let tune = self.kind == BenchKind::Tune;
+        let given = [
+            (self.peers, "is not compared", "--peers"),
+            (self.map.is_some(), "does not map partners", "--map"),
+            (self.busy > 0, "has no other work alongside", "--busy"),
+            (tune && self.report.is_some(), "makes no report", "--report"),
+            (tune && self.json, "prints a table of rules", "--json"),
+        ];
+        let name = self.kind.name();
+        if let Some((_, why, option)) = given.iter().find(|(given, ..)| *given) {
+            return Err(format!("{name} {why}: leave {option} out"));
+        }
+        if tune && self.transport.len() > 1 {
+            return Err(format!(
+                "{name} makes the table of one transport: name one with --transport"
+            ));
+        }
+        Ok(())
     }
 
     /// Refuses arguments that make no sense in a job that a launcher has started: there this
