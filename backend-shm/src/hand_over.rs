@@ -6,6 +6,8 @@ use std::mem::size_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
+use portolan_core::{Error, ErrorKind, Result};
+
 use crate::addr::{self, Process};
 
 /// How long ranks wait for each other here. All of them are past a fence, so a long wait means that
@@ -36,42 +38,54 @@ impl Giver {
         &self.name
     }
 
-    /// Gives `file` to each of `others` once, and turns strangers away. The error names the ranks
-    /// that did not come.
-    pub(crate) fn give(
+    /// Gives `file` to each of `others` once, and turns strangers away.
+    ///
+    /// # Errors
+    /// If some of `others` do not come in time (the error names them), or if the system lets this
+    /// process accept no connection.
+    pub(crate) fn give(&self, file: RawFd, others: &[(u32, Process)], user: u32) -> Result<()> {
+        self.give_within(file, others, user, PATIENCE)
+    }
+
+    fn give_within(
         &self,
         file: RawFd,
         others: &[(u32, Process)],
         user: u32,
-    ) -> Result<(), String> {
+        patience: Duration,
+    ) -> Result<()> {
         let mut waiting: Vec<(u32, Process)> = others.to_vec();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience;
         while !waiting.is_empty() {
-            if !readable(self.socket.as_raw_fd(), deadline) {
+            let came = readable(self.socket.as_raw_fd(), deadline);
+            let served = came && self.serve_one(file, &mut waiting, user)?;
+            // The time is looked at here as well, because a stranger that connects again and again
+            // keeps the socket readable. A rank that was served shows that others may be in the
+            // queue behind it.
+            if !served && Instant::now() >= deadline {
                 let ranks: Vec<u32> = waiting.iter().map(|(rank, _)| *rank).collect();
-                return Err(format!(
-                    "ranks {ranks:?} did not fetch the shared memory within {PATIENCE:?}"
-                ));
+                return Err(Error::new(
+                    ErrorKind::Job,
+                    format!("ranks {ranks:?} did not fetch the shared memory within {patience:?}"),
+                )
+                .remedy("look for an earlier message of those ranks"));
             }
-            self.serve_one(file, &mut waiting, user)?;
         }
         Ok(())
     }
 
-    /// Serves one connection: gives the file if the other end is a rank in `waiting`.
-    fn serve_one(
-        &self,
-        file: RawFd,
-        waiting: &mut Vec<(u32, Process)>,
-        user: u32,
-    ) -> Result<(), String> {
+    /// Serves one connection: gives the file if the other end is a rank in `waiting`. Returns
+    /// whether it was one.
+    fn serve_one(&self, file: RawFd, waiting: &mut Vec<(u32, Process)>, user: u32) -> Result<bool> {
         let (nowhere, no_len) = (std::ptr::null_mut(), std::ptr::null_mut());
         let listener = self.socket.as_raw_fd();
         // SAFETY: a listening socket; the address is not wanted.
         let fd = unsafe { libc::accept4(listener, nowhere, no_len, libc::SOCK_CLOEXEC) };
-        let Ok(peer) = owned(fd) else { return Ok(()) };
+        let Some(peer) = accepted(owned(fd))? else {
+            return Ok(false);
+        };
         let Ok(who) = credentials(&peer) else {
-            return Ok(());
+            return Ok(false);
         };
         let known = waiting
             .iter()
@@ -83,13 +97,39 @@ impl Giver {
                 uid = who.uid,
                 "a stranger asked for the shared memory"
             );
-            return Ok(());
+            return Ok(false);
         };
         let (rank, process) = waiting.swap_remove(at);
         send_file(&peer, file).map_err(|error| {
             let pid = process.pid;
-            format!("handing the shared memory to rank {rank} (pid {pid}) failed: {error}")
-        })
+            Error::new(
+                ErrorKind::Job,
+                format!("handing the shared memory to rank {rank} (pid {pid}) failed: {error}"),
+            )
+            .about_peer(rank)
+            .remedy("look for an earlier message of that rank")
+        })?;
+        Ok(true)
+    }
+}
+
+/// The connection that `accept` has returned; `None` if the other end has given up or a signal came.
+///
+/// # Errors
+/// If the process or the system has no descriptor or no memory for it. The connection then stays in
+/// the queue and the socket readable, so another attempt would fail at once.
+fn accepted(connection: io::Result<OwnedFd>) -> Result<Option<OwnedFd>> {
+    let error = match connection {
+        Ok(peer) => return Ok(Some(peer)),
+        Err(error) => error,
+    };
+    match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS) => Err(Error::new(
+            ErrorKind::Exhausted,
+            format!("rank 0 cannot accept a connection to hand over the shared memory: {error}"),
+        )
+        .remedy("raise the limit of open files (ulimit -n), or free memory")),
+        _ => Ok(None),
     }
 }
 
@@ -247,6 +287,10 @@ fn receive_file(socket: &OwnedFd) -> io::Result<OwnedFd> {
             Err(io::Error::other("the answer carried more than one file"))
         }
         Some(file) => Ok(file),
+        // The kernel had a file to deliver, and this process has no descriptor left for it.
+        None if message.msg_flags & libc::MSG_CTRUNC != 0 => Err(io::Error::other(
+            "there is no descriptor for the file: raise the limit of open files (ulimit -n)",
+        )),
         None => Err(io::Error::other("the answer carried no file")),
     }
 }
@@ -314,15 +358,67 @@ mod tests {
         let name = giver.name().to_owned();
         let taker = std::thread::spawn(move || take(&name, process, user));
         let mut waiting = vec![(7, stranger)];
-        giver
-            .serve_one(file.as_raw_fd(), &mut waiting, user)
-            .unwrap();
+        let served = giver.serve_one(file.as_raw_fd(), &mut waiting, user);
+        assert!(!served.unwrap());
         assert!(taker.join().unwrap().is_err());
         assert_eq!(
             waiting,
             [(7, stranger)],
             "the stranger got nothing, and rank 7 is waited for"
         );
+    }
+
+    #[test]
+    fn strangers_that_come_again_and_again_do_not_keep_a_rank_from_being_missed() {
+        let (process, user) = me();
+        let giver = Giver::new().unwrap();
+        let file = memory_file().unwrap();
+        let missing = Process {
+            pid: process.pid + 1,
+            ..process
+        };
+        let connection = |giver: &Giver| {
+            let socket = socket().unwrap();
+            let (address, len) = address(giver.name());
+            // SAFETY: a valid address of that length.
+            let done =
+                unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), len) };
+            check(done).unwrap();
+            socket
+        };
+        let strangers: Vec<_> = (0..3).map(|_| connection(&giver)).collect();
+        let error = giver
+            .give_within(file.as_raw_fd(), &[(7, missing)], user, Duration::ZERO)
+            .unwrap_err();
+        assert!(error.to_string().contains("ranks [7]"), "{error}");
+        // The time was over after the first of them.
+        assert!(readable(giver.socket.as_raw_fd(), Instant::now()));
+        drop(strangers);
+        // Ranks that have come in time get the file, however late the giver is. Their process is this
+        // one, which waits for them twice.
+        let giver = Giver::new().unwrap();
+        let early = [(); 2].map(|()| connection(&giver));
+        let ranks = [(1, process), (2, process)];
+        giver
+            .give_within(file.as_raw_fd(), &ranks, user, Duration::ZERO)
+            .unwrap();
+        for socket in &early {
+            let got = receive_file(socket).unwrap();
+            assert_eq!(inode(got.as_raw_fd()), inode(file.as_raw_fd()));
+        }
+    }
+
+    #[test]
+    fn a_connection_for_which_there_is_no_descriptor_is_an_error() {
+        let failed = |code| accepted(Err(io::Error::from_raw_os_error(code)));
+        for code in [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS] {
+            let error = failed(code).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Exhausted);
+            assert!(error.to_string().contains("ulimit -n"), "{error}");
+        }
+        for code in [libc::ECONNABORTED, libc::EINTR, libc::EPROTO] {
+            assert!(failed(code).unwrap().is_none());
+        }
     }
 
     fn pair() -> [OwnedFd; 2] {

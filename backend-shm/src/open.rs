@@ -202,12 +202,7 @@ impl Origin {
                 .zip(&everyone[1..])
                 .map(|(rank, address)| (rank, address.process))
                 .collect();
-            giver
-                .give(segment.fd(), &others, everyone[0].user)
-                .map_err(|why| {
-                    Error::new(ErrorKind::Job, why)
-                        .remedy("look for an earlier message of those ranks")
-                })?;
+            giver.give(segment.fd(), &others, everyone[0].user)?;
         }
         Ok(segment)
     }
