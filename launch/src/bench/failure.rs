@@ -13,7 +13,7 @@ use portolan::{Error, ErrorKind};
 use portolan_benches::Sample;
 
 use super::args::BenchArgs;
-use super::job::{launcher, start};
+use super::job::{PATIENCE, launcher, start};
 use super::machine::Probe;
 use super::record::Run;
 use super::suite;
@@ -59,7 +59,8 @@ pub(super) fn measure(args: &BenchArgs, ranks: u32) -> Result<Run, String> {
 /// Kills the last rank of a job. Returns the transport, and the milliseconds until the last of the
 /// other ranks has noticed.
 fn one_death(ranks: u32, transport: Option<&str>, pin: &Bind) -> Result<(String, f64), String> {
-    let mut command = launcher(ranks, transport, pin, &["--on-failure", "return"])?;
+    let options = ["--on-failure", "return"];
+    let mut command = launcher(ranks, transport, pin, PATIENCE, &options)?;
     command.args(["bench-rank", "failure", "--window", "1", "--limit", "1"]);
     let (mut child, remarks) = start(&mut command)?;
     let out = child.stdout.take().ok_or("the job has no output")?;

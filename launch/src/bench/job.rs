@@ -17,16 +17,24 @@ pub(super) const SAMPLE: &str = "portolan-sample";
 /// Prefix of the line that names the transport.
 pub(super) const TRANSPORT: &str = "portolan-transport";
 
-/// Time after which a sample that does not end is given up.
+/// Least time after which a sample that does not end is given up.
 pub(super) const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Additional time for a peer's `mpiexec` to end a sample that has run out of [`PATIENCE`]. After
-/// that the `mpiexec` itself is killed, with its ranks.
+/// How many times the longest time for one size a size may take in all: up to three quarters of it
+/// to warm up, once for the rounds, and, where something is hidden behind a computation, five times
+/// as long again.
+const WHOLE: f64 = 8.0;
+
+/// The most seconds that every launcher reads as a number.
+const MOST: f64 = 2e9;
+
+/// Additional time for a peer's `mpiexec` to end a sample that has run out of its
+/// [`patience`](Job::patience). After that the `mpiexec` itself is killed, with its ranks.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// [`PATIENCE`] in seconds, in the form in which launchers are told.
-pub(super) fn patience() -> String {
-    PATIENCE.as_secs().to_string()
+/// A time-out in the form in which launchers are told: whole seconds.
+pub(super) fn whole_seconds(patience: Duration) -> String {
+    patience.as_secs().to_string()
 }
 
 /// What is done in a sample, the same for every contender.
@@ -108,21 +116,21 @@ impl Contender {
 
     /// Time after which `portolan bench` itself ends a sample of this contender; `None` if the
     /// contender's launcher does that.
-    pub(super) fn limit(&self) -> Option<Duration> {
+    pub(super) fn limit(&self, job: &Job) -> Option<Duration> {
         match self {
             // Portolan's launcher has its own time-out and cleans up afterwards, which it could not
             // do if it were killed.
             Self::Ours(_) | Self::Forced(_) => None,
             // An `mpiexec` has a time-out as well, but it may hang all the same.
-            Self::Peer(_) => Some(PATIENCE + GRACE),
-            Self::Tool(_) | Self::Loops(_) => Some(PATIENCE),
+            Self::Peer(_) => Some(job.patience() + GRACE),
+            Self::Tool(_) | Self::Loops(_) => Some(job.patience()),
         }
     }
 
     /// Takes a sample and calls `step` for each figure.
     pub(super) fn sample(&self, job: &Job, step: &mut dyn FnMut()) -> Result<Outcome, String> {
         let begun = os::monotonic_nanoseconds();
-        let limit = self.limit();
+        let limit = self.limit(job);
         let mut outcome = match self {
             Self::Ours(transport) => listen(ours(job, transport.as_deref(), begun)?, limit, step)?,
             Self::Forced(forced) => {
@@ -166,6 +174,13 @@ impl Contender {
 }
 
 impl Job {
+    /// Time after which a sample that has not ended is given up: [`PATIENCE`] and what all sizes may
+    /// take, so that a long `--seconds` is never mistaken for a job that hangs.
+    pub(super) fn patience(&self) -> Duration {
+        let sizes = WHOLE * self.limit * self.plans.len() as f64;
+        Duration::from_secs_f64((PATIENCE.as_secs_f64() + sizes).min(MOST))
+    }
+
     /// The arguments of the C programs, in the form that `benches/peers/peer.h` describes.
     pub(super) fn words(&self, begun: u64) -> Vec<String> {
         let mut words = vec![
@@ -183,7 +198,7 @@ impl Job {
 
 /// This command itself, under its own launcher.
 fn ours(job: &Job, transport: Option<&str>, begun: u64) -> Result<Command, String> {
-    let mut command = launcher(job.ranks, transport, &job.pin, &[])?;
+    let mut command = launcher(job.ranks, transport, &job.pin, job.patience(), &[])?;
     command
         .args(["bench-rank", job.pattern.name()])
         .args(["--window", &job.window.to_string()])
@@ -201,12 +216,14 @@ pub(super) fn launcher(
     ranks: u32,
     transport: Option<&str>,
     pin: &Bind,
+    patience: Duration,
     options: &[&str],
 ) -> Result<Command, String> {
     let program = std::env::current_exe()
         .map_err(|error| format!("cannot find this program's own file: {error}"))?;
     let mut command = Command::new(&program);
-    command.args(["run", "-n", &ranks.to_string(), "--timeout", &patience()]);
+    let patience = whole_seconds(patience);
+    command.args(["run", "-n", &ranks.to_string(), "--timeout", &patience]);
     command.args(["--bind", &pin.to_string()]).args(options);
     if let Some(transport) = transport {
         command.args(["--transport", transport]);
@@ -383,6 +400,28 @@ pub(super) mod tests {
         for bad in ["", " 8", " 8 1.0", " 8 nan 1", " 8 1.0 1 1", " x 1.0 1"] {
             assert!(parse(bad).is_none(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_sample_has_the_time_that_it_was_given() {
+        let job = |limit, sizes| Job {
+            limit,
+            plans: vec![Plan::with_rounds(8, 1); sizes],
+            ..job(Pattern::Latency)
+        };
+        for (limit, sizes) in [(0.1, 1), (1.0, 15), (45.0, 15), (700.0, 1)] {
+            let (job, needs) = (job(limit, sizes), limit * sizes as f64);
+            let patience = job.patience();
+            assert!(patience >= PATIENCE);
+            // With the warm-up, and a computation that is five times as long.
+            assert!(patience.as_secs_f64() > 6.75 * needs + 60.0, "{patience:?}");
+            // The launcher is told so.
+            let command = ours(&job, None, 0).unwrap();
+            let words: Vec<_> = command.get_args().collect();
+            let told = words.windows(2).find(|words| words[0] == "--timeout");
+            assert_eq!(told.unwrap()[1], &*whole_seconds(patience));
+        }
+        assert_eq!(job(1e15, 15).patience().as_secs_f64(), MOST);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::process::Command;
 use super::build::{SOON, said_by};
 use super::network::Network;
 use super::{as_told, places};
-use crate::bench::job::{Job, patience};
+use crate::bench::job::{Job, whole_seconds};
 use crate::os;
 use crate::run::Bind;
 
@@ -229,16 +229,17 @@ impl Peer {
         if let Some(network) = &self.network {
             self.use_network(&mut command, network);
         }
+        let patience = whole_seconds(job.patience());
         match self.family {
             Family::Mpich => {
-                command.env("MPIEXEC_TIMEOUT", patience());
+                command.env("MPIEXEC_TIMEOUT", patience);
                 command.args(["-bind-to", "none"]);
             }
             Family::OpenMpi => {
                 if os::is_root() {
                     command.arg("--allow-run-as-root");
                 }
-                command.args(["--timeout", &patience()]);
+                command.args(["--timeout", &patience]);
                 command.args(["--bind-to", "none"]);
                 if job.crowded && self.major() < 5 {
                     command.arg("--oversubscribe");
@@ -270,12 +271,12 @@ fn all_differ(list: &[usize]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use portolan_benches::Pattern;
+    use portolan_benches::{Pattern, Plan};
 
     use super::super::joined;
     use super::*;
+    use crate::bench::job::Contender;
     use crate::bench::job::tests::job;
-    use crate::bench::job::{Contender, PATIENCE};
     use crate::run;
 
     fn peer(family: Family, version: &str) -> Peer {
@@ -328,9 +329,29 @@ mod tests {
 
     #[test]
     fn an_mpiexec_is_ended_after_its_own_time_and_ours_by_its_launcher() {
-        let limit = Contender::Peer(peer(Family::Mpich, "4.2.0")).limit();
-        assert!(limit.is_some_and(|limit| limit > PATIENCE), "{limit:?}");
-        assert_eq!(Contender::Ours(None).limit(), None);
+        let job = Job {
+            limit: 700.0,
+            plans: vec![Plan::with_rounds(0, 1)],
+            ..job(Pattern::Idle)
+        };
+        let patience = job.patience();
+        assert!(patience.as_secs() > 700, "{patience:?}");
+        let limit = Contender::Peer(peer(Family::Mpich, "4.2.0")).limit(&job);
+        assert!(limit.is_some_and(|limit| limit > patience), "{limit:?}");
+        assert_eq!(Contender::Ours(None).limit(&job), None);
+        let told = Some(whole_seconds(patience));
+        let mpich = peer(Family::Mpich, "4.2.0").command(&job, 0);
+        let set = mpich
+            .get_envs()
+            .find(|(name, _)| *name == "MPIEXEC_TIMEOUT");
+        let set = set
+            .and_then(|(_, value)| value)
+            .and_then(|set| set.to_str());
+        assert_eq!(set, told.as_deref());
+        let open = peer(Family::OpenMpi, "5.0.11").command(&job, 0);
+        let words: Vec<_> = open.get_args().filter_map(|word| word.to_str()).collect();
+        let set = words.windows(2).find(|words| words[0] == "--timeout");
+        assert_eq!(set.map(|words| words[1]), told.as_deref());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use portolan_benches::{Pattern, Plan, Sample};
 use super::build::{SOON, on_path, said_by};
 use super::network::Network;
 use super::{joined, places};
-use crate::bench::job::{Job, Outcome, PATIENCE};
+use crate::bench::job::{Job, Outcome};
 use crate::os;
 
 /// How often a client is started until its server listens, and the pause in between.
@@ -134,7 +134,7 @@ impl Tool {
         job: &Job,
         step: &mut dyn FnMut(),
     ) -> Result<Outcome, String> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + job.patience();
         each(&job.plans, |plan| {
             step();
             let one = match plan.bytes {
