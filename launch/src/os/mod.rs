@@ -14,7 +14,7 @@ mod process;
 mod signals;
 mod terminal;
 
-pub(crate) use child::{ChildSetup, end_with_this_process};
+pub(crate) use child::{ChildSetup, bind, end_with_this_process};
 pub(crate) use clock::monotonic_nanoseconds;
 pub(crate) use guard::Guard;
 pub(crate) use limits::{CpuSet, allowed_cpus, limit_memlock, limit_open_files};

@@ -9,9 +9,9 @@ use portolan_benches::{Pattern, Plan, Sample};
 
 use super::build::{SOON, on_path, said_by};
 use super::network::Network;
-use super::{joined, places};
+use super::places;
 use crate::bench::job::{Job, Outcome};
-use crate::os;
+use crate::os::{self, CpuSet};
 
 /// How often a client is started until its server listens, and the pause in between.
 const ATTEMPTS: u32 = 100;
@@ -243,17 +243,15 @@ fn figure(line: &str, column: usize) -> Option<f64> {
     (value.is_finite() && value > 0.0).then_some(value)
 }
 
-/// A command bound to the processors on which a rank of the job would run.
+/// A command bound to the processors on which a rank of the job would run. The process binds itself
+/// before it becomes the program, so no other program has to be installed for that.
 fn pinned(rank: usize, job: &Job, program: &str) -> Command {
+    let mut command = Command::new(program);
     let place = places(job).and_then(|places| places.get(rank).cloned());
-    match place {
-        Some(place) if on_path("taskset").is_some() => {
-            let mut command = Command::new("taskset");
-            command.args(["-c", &joined(&place, ","), program]);
-            command
-        }
-        _ => Command::new(program),
+    if let Some(place) = place {
+        os::bind(&mut command, CpuSet::of(place));
     }
+    command
 }
 
 /// A port that was free a moment ago.
@@ -313,6 +311,7 @@ impl Drop for Server {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::Bind;
 
     fn sampled(can: &[usize], in_time: bool) -> Result<Outcome, String> {
         let plans = [0, 1, 8].map(|bytes| Plan::with_rounds(bytes, 3));
@@ -338,6 +337,32 @@ mod tests {
         assert_eq!(sampled(&[], true).unwrap_err(), "no 0");
         // Once the time is over, no further size is tried.
         assert_eq!(sampled(&[0, 8], false).unwrap_err(), "no 1");
+    }
+
+    #[test]
+    fn a_tool_is_bound_where_its_rank_would_be() {
+        let allowed = os::allowed_cpus().unwrap();
+        let (first, last) = (allowed[0], allowed[allowed.len() - 1]);
+        let job = |pin| Job {
+            pin,
+            ..crate::bench::job::tests::job(Pattern::Latency)
+        };
+        let said = |rank, pin| {
+            let mut command = pinned(rank, &job(pin), "grep");
+            assert_eq!(command.get_program(), "grep");
+            command.args(["Cpus_allowed_list", "/proc/self/status"]);
+            let said = said_by(&mut command, SOON).unwrap();
+            said.split_whitespace().next_back().map(str::to_owned)
+        };
+        let list = || Bind::List(vec![first, last]);
+        assert_eq!(said(0, list()), Some(first.to_string()));
+        assert_eq!(said(1, list()), Some(last.to_string()));
+        if first != last {
+            assert_ne!(said(0, Bind::None), Some(first.to_string()));
+        }
+        // A processor that is not there is an error, and not another place.
+        let mut nowhere = pinned(0, &job(Bind::List(vec![1023, 1023])), "true");
+        assert!(said_by(&mut nowhere, SOON).is_err());
     }
 
     #[test]
