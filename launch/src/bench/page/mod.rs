@@ -69,6 +69,7 @@ pub(super) fn prepare(folder: &Path) -> Result<(), String> {
 
 /// Saves a run in a folder, replacing an earlier run of the same measurement, and generates the
 /// folder's page.
+///
 /// # Errors
 /// If the folder cannot be read and written.
 pub(super) fn add(folder: &Path, run: &Run) -> Result<(), String> {
@@ -78,9 +79,22 @@ pub(super) fn add(folder: &Path, run: &Run) -> Result<(), String> {
     fs::create_dir_all(folder).map_err(|error| say(&error))?;
     let text = serde_json::to_string_pretty(run).map_err(|error| say(&error))?;
     let file = folder.join(format!("{}.json", id(run)));
-    fs::write(file, text).map_err(|error| say(&error))?;
+    replace(&file, &text).map_err(|error| say(&error))?;
     let runs = kept(folder).map_err(|error| say(&error))?;
     fs::write(folder.join("index.html"), page(&runs)).map_err(|error| say(&error))
+}
+
+/// Writes a file under another name first, so that it is the earlier one or the new one and never a
+/// part, even if this command is ended meanwhile or the disk is full.
+fn replace(file: &Path, text: &str) -> std::io::Result<()> {
+    // The extension is not that of a run, so nothing reads a draft that is left behind.
+    let draft = file.with_extension(format!("draft-{}", std::process::id()));
+    let done = fs::write(&draft, text).and_then(|()| fs::rename(&draft, file));
+    if done.is_err() {
+        // The first error is the one that matters.
+        let _ = fs::remove_file(&draft);
+    }
+    done
 }
 
 /// The identifier of a run among those in a folder: runs that differ in it are kept side by side.
@@ -145,10 +159,11 @@ fn kept(folder: &Path) -> std::io::Result<Vec<Run>> {
         if path.extension().is_none_or(|extension| extension != "json") {
             continue;
         }
-        // Other JSON files in the folder are ignored.
-        if let Ok(run) = serde_json::from_str::<Run>(&fs::read_to_string(&path)?) {
-            runs.push(run);
-        }
+        // Anything else of that name is ignored: other JSON, a folder, a file that is not readable.
+        // The figures of hours of measurement must not be lost because of it.
+        let run = fs::read(&path).ok();
+        let run = run.and_then(|text| serde_json::from_slice::<Run>(&text).ok());
+        runs.extend(run);
     }
     let place = |run: &Run| ORDER.iter().position(|name| *name == run.bench);
     runs.sort_by_key(|run| (place(run).unwrap_or(ORDER.len()), id(run)));
@@ -281,6 +296,27 @@ mod tests {
         assert_eq!(html.matches("<section").count(), 2);
         // The page loads nothing from elsewhere.
         assert!(!html.contains("http") && !html.contains("src="), "{html}");
+    }
+
+    #[test]
+    fn what_is_no_run_is_left_out_of_the_page() {
+        let folder = std::env::temp_dir().join(format!("portolan-other-{}", std::process::id()));
+        fs::create_dir_all(folder.join("folder.json")).unwrap();
+        fs::write(folder.join("other.json"), "{}").unwrap();
+        fs::write(folder.join("bytes.json"), [0xff, 0xfe]).unwrap();
+        std::os::unix::fs::symlink("/no/such/file", folder.join("gone.json")).unwrap();
+        let added = add(&folder, &run());
+        let kept = kept(&folder).map(|runs| runs.len());
+        let drafts = fs::read_dir(&folder).unwrap().flatten();
+        let drafts = drafts.filter(|entry| entry.file_name().to_string_lossy().contains("draft"));
+        let drafts = drafts.count();
+        // A run that cannot be written leaves no draft behind either.
+        let refused = replace(&folder.join("folder.json"), "{}");
+        let after = fs::read_dir(&folder).unwrap().count();
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!((added, kept.unwrap(), drafts), (Ok(()), 1, 0));
+        assert!(refused.is_err());
+        assert_eq!(after, 6, "four that are no runs, the run, and the page");
     }
 
     #[test]
