@@ -104,6 +104,20 @@ fn extents_end_with_the_file_and_say_so() {
     assert!(segment.extend(u64::MAX, "a test").is_err());
 }
 
+/// A dump would allocate every page of the file. `dd` is "do not dump".
+#[test]
+fn core_dumps_leave_the_segment_out() {
+    let segment = fresh(1);
+    for segment in [&segment, &Segment::attach(again(&segment), 1).unwrap()] {
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let begin = format!("{:x}-", segment.base as usize);
+        let of_it = maps.lines().skip_while(|line| !line.starts_with(&begin));
+        let flags = of_it.clone().find_map(|line| line.strip_prefix("VmFlags:"));
+        let flags = flags.expect("the mapping has flags");
+        assert!(flags.split_whitespace().any(|flag| flag == "dd"), "{flags}");
+    }
+}
+
 #[test]
 fn a_released_extent_is_zero_again() {
     let segment = fresh(1);
