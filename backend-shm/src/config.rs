@@ -5,7 +5,7 @@ use portolan_core::config::{Settings, Switch};
 use portolan_core::lines;
 
 use crate::ring::{CELL, MAX_CELLS, MIN_CELLS};
-use crate::segment::Geometry;
+use crate::segment::{Geometry, PAGE, address_space, longest_file};
 
 /// When a receiver reads a sender's buffer itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -26,7 +26,8 @@ pub struct Config {
     pub ring: usize,
     /// Bytes of a pair's bulk area; rounded up to a power of two.
     pub bulk: usize,
-    /// Size of the sparse memory file in bytes; 0 chooses twice the machine's memory.
+    /// Size of the sparse memory file in bytes; 0 chooses twice the machine's memory, or less where
+    /// the process's limits are lower.
     pub max: usize,
     /// Largest message, in bytes, that is sent eagerly; 0 chooses the transport's default.
     pub eager: usize,
@@ -64,7 +65,7 @@ impl Config {
         Self {
             ring: settings.shm_ring(),
             bulk: settings.shm_bulk(),
-            max: settings.shm_max(),
+            max: settings.shm_max().unwrap_or(0),
             eager: settings.eager_max(),
             cma: match settings.shm_cma() {
                 Switch::Auto => Cma::Auto,
@@ -84,7 +85,7 @@ impl Config {
             ring_cells: (cells as u32).next_power_of_two(),
             bulk_bytes: self.bulk.clamp(32 << 10, 1 << 30).next_power_of_two() as u64,
             total: if self.max == 0 {
-                twice_the_memory()
+                largest(memory(), longest_file(), address_space())
             } else {
                 (self.max as u64).next_multiple_of(4096)
             },
@@ -92,9 +93,24 @@ impl Config {
     }
 }
 
-/// Twice the memory of the machine, and at least 1 GiB. The file is sparse, so this costs address
-/// space only; the real limits are checked before every extent.
-fn twice_the_memory() -> u64 {
+/// The size of the file if none is given: twice the `memory`, within the longest file that the process
+/// may make and half of its address space, the rest of which the program needs.
+///
+/// It is at least 1 GiB. With lower limits the job does not start, and the error names them; a
+/// smaller file would be full soon.
+fn largest(memory: u64, longest_file: Option<u64>, address_space: Option<u64>) -> u64 {
+    /// The largest value of the setting.
+    const MOST: u64 = 1 << 46;
+    let half = address_space.map(|bytes| bytes / 2);
+    let limits = longest_file.into_iter().chain(half);
+    let least = limits.chain([memory.saturating_mul(2), MOST]).min();
+    let pages = least.unwrap_or(MOST) / PAGE * PAGE;
+    pages.max(1 << 30)
+}
+
+/// The memory of the machine. A file of more costs address space only: it is sparse, and what is left
+/// is checked before every extent.
+fn memory() -> u64 {
     // SAFETY: both calls only read constants of the system.
     let (pages, page) = unsafe {
         (
@@ -102,13 +118,9 @@ fn twice_the_memory() -> u64 {
             libc::sysconf(libc::_SC_PAGESIZE),
         )
     };
-    let bytes = u64::try_from(pages)
+    u64::try_from(pages)
         .unwrap_or(0)
-        .saturating_mul(u64::try_from(page).unwrap_or(0));
-    bytes
-        .saturating_mul(2)
-        .max(1 << 30)
-        .next_multiple_of(1 << 20)
+        .saturating_mul(u64::try_from(page).unwrap_or(0))
 }
 
 #[cfg(test)]
@@ -131,6 +143,30 @@ mod tests {
 
     #[test]
     fn by_default_the_file_is_larger_than_the_machine() {
-        assert!(Config::default().geometry().total >= 1 << 30);
+        let settings = Config::from_settings(&Settings::default());
+        assert_eq!(settings.max, 0, "the setting has no other default");
+        let total = settings.geometry().total;
+        assert!(total >= 1 << 30);
+        if longest_file().is_none() && address_space().is_none() {
+            assert!(total >= (2 * memory()).min(1 << 46));
+        }
+    }
+
+    #[test]
+    fn the_file_is_as_long_as_memory_and_limits_allow() {
+        const G: u64 = 1 << 30;
+        for (memory, file, space, total) in [
+            (1 << 40, None, None, 2 << 40),
+            (64 * G, Some(50 * G), None, 50 * G),
+            (64 * G, None, Some(20 * G), 10 * G),
+            (64 * G, Some(50 * G + 1), Some(60 * G), 30 * G),
+            (64 * G, Some(50 * G + 1), None, 50 * G),
+            // Lower limits are errors when the file is made.
+            (64 * G, Some(1 << 20), None, G),
+            (G / 4, None, None, G),
+            (u64::MAX, None, None, 1 << 46),
+        ] {
+            assert_eq!(largest(memory, file, space), total, "{file:?} {space:?}");
+        }
     }
 }

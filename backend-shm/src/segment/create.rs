@@ -156,13 +156,22 @@ impl Segment {
 
 /// The longest file that this process may make, if there is a limit. A signal ends a process that
 /// makes a longer one, even where the file is in memory.
-fn longest_file() -> Option<u64> {
+pub(crate) fn longest_file() -> Option<u64> {
+    limit_of(libc::RLIMIT_FSIZE)
+}
+
+/// The address space that this process may have, if there is a limit.
+pub(crate) fn address_space() -> Option<u64> {
+    limit_of(libc::RLIMIT_AS)
+}
+
+fn limit_of(resource: libc::__rlimit_resource_t) -> Option<u64> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
     // SAFETY: room for the result.
-    let known = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } == 0;
+    let known = unsafe { libc::getrlimit(resource, &raw mut limit) } == 0;
     (known && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 

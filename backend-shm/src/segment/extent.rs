@@ -87,7 +87,7 @@ impl Segment {
                 self.total
             ),
         )
-        .remedy("raise PORTOLAN_SHM_MAX")
+        .remedy("raise PORTOLAN_SHM_MAX or, if it is unset, ulimit -f and ulimit -v")
         .on_device("shm")
     }
 }

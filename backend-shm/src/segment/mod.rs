@@ -17,7 +17,8 @@ use layout::{Head, Life, RankArea, data_start};
 
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-pub(crate) use create::{Geometry, memory_file};
+pub(crate) use create::{Geometry, address_space, longest_file, memory_file};
+pub(crate) use extent::PAGE;
 
 /// A mapped segment.
 #[derive(Debug)]

@@ -70,9 +70,10 @@ settings! {
     /// 4 (measured on Zen 4), `on` everywhere, `off` nowhere.
     "TAKE_LINES" => take_lines: Switch, default "auto", unit "";
 
-    /// Most that the shared memory of one job on one node may grow to. The file is sparse: what is
-    /// not used costs nothing.
-    "SHM_MAX" => shm_max: Bytes, default "16G", unit "bytes", range 1 << 20, 1 << 46;
+    /// Most that the shared memory of one job on one node may grow to; unset means twice the
+    /// machine's memory, or less where `ulimit -f` or half of `ulimit -v` is less. The file is
+    /// sparse: what is not used costs nothing, and what would use more than there is is refused.
+    "SHM_MAX" => shm_max: Option<Bytes>, default "", unit "bytes", range 1 << 20, 1 << 46;
 
     /// The libfabric that the transport `ofi` uses, by its path; unset means the one that the
     /// dynamic linker finds.
@@ -302,10 +303,10 @@ mod tests {
     fn every_setting_can_be_set_and_says_so() {
         let mut settings = Settings::default();
         for row in SETTINGS {
-            let text = if row.default.is_empty() {
-                "x"
-            } else {
-                row.default
+            let text = match row.default {
+                "" if row.range.is_some() => "1M",
+                "" => "x",
+                default => default,
             };
             settings.set(row.name, text).unwrap();
             assert_eq!(settings.origin(row.name), Some(Origin::Builder));
@@ -344,6 +345,13 @@ mod tests {
         );
         assert!(
             error.to_string().contains("a size from 4k to 64M"),
+            "{error}"
+        );
+        let error = Settings::from_variables([("PORTOLAN_SHM_MAX", "1k")]).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("unset it for the default (unset)"),
             "{error}"
         );
     }

@@ -97,6 +97,31 @@ impl SettingValue for Bytes {
     }
 }
 
+/// A size that may be unset.
+impl SettingValue for Option<Bytes> {
+    type Out<'a> = Option<usize>;
+    const TYPE: &'static str = "size";
+
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "" => Ok(None),
+            text => Bytes::parse(text).map(Some),
+        }
+    }
+
+    fn show(&self) -> String {
+        self.as_ref().map(Bytes::show).unwrap_or_default()
+    }
+
+    fn out(&self) -> Option<usize> {
+        self.map(|bytes| bytes.0)
+    }
+
+    fn magnitude(&self) -> Option<u64> {
+        self.as_ref().and_then(Bytes::magnitude)
+    }
+}
+
 /// A count of something other than bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count(pub u64);
@@ -342,6 +367,19 @@ mod tests {
         ] {
             assert!(Bytes::parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_size_may_be_unset() {
+        assert_eq!(Option::<Bytes>::parse(""), Ok(None));
+        assert_eq!(Option::<Bytes>::parse("2G"), Ok(Some(Bytes(2 << 30))));
+        assert!(Option::<Bytes>::parse("12q").is_err());
+        assert_eq!(None::<Bytes>.show(), "");
+        assert_eq!(
+            (None::<Bytes>.out(), None::<Bytes>.magnitude()),
+            (None, None)
+        );
+        assert_eq!(Some(Bytes(4096)).magnitude(), Some(4096));
     }
 
     #[test]
