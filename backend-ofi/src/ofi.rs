@@ -107,7 +107,7 @@ struct Leaver {
 }
 
 /// What a rank needs to know about its job.
-pub(crate) struct Place {
+pub(crate) struct Seat {
     pub(crate) rank: u32,
     pub(crate) job: u32,
     pub(crate) addresses: Addresses,
@@ -121,16 +121,16 @@ pub(crate) struct Place {
 
 impl Ofi {
     /// The transport over an open endpoint.
-    pub(crate) fn new(link: Link, place: Place, watcher: Option<Watcher>) -> Result<Self, String> {
-        let size = place.nodes.len() as u32;
+    pub(crate) fn new(link: Link, seat: Seat, watcher: Option<Watcher>) -> Result<Self, String> {
+        let size = seat.nodes.len() as u32;
         let bell = Arc::new(EventBell::new(link.domain.wait)?);
-        place.shared.deaths.tell(&bell);
+        seat.shared.deaths.tell(&bell);
         Ok(Self {
-            rank: place.rank,
+            rank: seat.rank,
             size,
-            job: place.job,
+            job: seat.job,
             peers: Peers::new(size),
-            addresses: place.addresses,
+            addresses: seat.addresses,
             inject: caps::inject(&link.domain.info),
             words: caps::words(&link.domain.info),
             waiting: VecDeque::with_capacity(64),
@@ -144,10 +144,10 @@ impl Ofi {
             armed: false,
             lookers: 0,
             bell,
-            shared: place.shared,
+            shared: seat.shared,
             leavers: BTreeMap::new(),
-            nodes: place.nodes,
-            processes: place.processes,
+            nodes: seat.nodes,
+            processes: seat.processes,
             caps: caps::caps(&link.domain, watcher.is_some()),
             calls: watcher.as_ref().and_then(Watcher::calls),
             watcher,

@@ -138,7 +138,7 @@ impl Inbox {
     }
 
     /// The operations and the slab of a buffer, and its index there.
-    fn place(&self, index: usize) -> (&Ops, &Slab, usize) {
+    fn locate(&self, index: usize) -> (&Ops, &Slab, usize) {
         let first = self.buffers.len() - self.spares.len();
         match index.checked_sub(first) {
             None => (&self.ops, &self.slab, index),
@@ -149,7 +149,7 @@ impl Inbox {
     /// Posts buffers. Returns whether any are left to post.
     pub(crate) fn post(&mut self, ep: &Fid<fid_ep>) -> Result<bool, isize> {
         while let Some(&index) = self.unposted.last() {
-            let (ops, slab, part) = self.place(index as usize);
+            let (ops, slab, part) = self.locate(index as usize);
             let context = ops.context(part);
             let (place, len) = (slab.part(part), slab.part_len());
             let mut desc = slab.desc();
@@ -198,7 +198,7 @@ impl Inbox {
         if !self.multi || entry.flags & FI_MULTI_RECV != 0 {
             self.close(index);
         }
-        let (_, slab, part) = self.place(index);
+        let (_, slab, part) = self.locate(index);
         let (start, room) = (slab.part(part).cast_const(), slab.part_len());
         let place = if self.multi {
             entry.buf.cast_const().cast()

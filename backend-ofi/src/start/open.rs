@@ -29,7 +29,7 @@ use crate::deaths::pulse::{Other, Pulse};
 use crate::deaths::roster::Roster;
 use crate::deaths::watch::{Heart, Watcher};
 use crate::endpoint::link::Link;
-use crate::ofi::{Ofi, Place};
+use crate::ofi::{Ofi, Seat};
 use crate::packets::wire::Wire;
 use crate::quirks::acquaint;
 use crate::shared::Shared;
@@ -119,7 +119,7 @@ fn join(made: Made, (rank, number): (u32, u32), cards: &[Card], config: &Config)
     // Its queues, with their locks, are shared with other processes.
     let counted = caps::over(info, "shm").then(|| (rank, info.provider()));
     let watcher = Watcher::start(Arc::clone(&shared), here, heart, counted).map_err(unavailable)?;
-    let place = Place {
+    let seat = Seat {
         rank,
         job: number,
         addresses: Addresses::new(cards.iter().map(|card| &*card.address)),
@@ -127,7 +127,7 @@ fn join(made: Made, (rank, number): (u32, u32), cards: &[Card], config: &Config)
         processes: processes(cards, &own.node),
         shared,
     };
-    Ofi::new(link, place, Some(watcher)).map_err(unavailable)
+    Ofi::new(link, seat, Some(watcher)).map_err(unavailable)
 }
 
 /// Makes all ranks of a job inside this process, each with an endpoint of its own: for ranks that
@@ -177,7 +177,7 @@ pub(crate) fn in_process_as(
         Arc::as_ptr(&shared)
     ));
     let rank = |(opened, rank)| {
-        let place = Place {
+        let seat = Seat {
             rank,
             job,
             addresses: addresses.clone(),
@@ -185,7 +185,7 @@ pub(crate) fn in_process_as(
             processes: Box::default(),
             shared: Arc::clone(&shared),
         };
-        Ofi::new(opened, place, None).map_err(unavailable)
+        Ofi::new(opened, seat, None).map_err(unavailable)
     };
     let ranks: Result<Vec<Ofi>> = opened.into_iter().zip(0..).map(rank).collect();
     let mut ranks = ranks?;

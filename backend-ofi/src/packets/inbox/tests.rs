@@ -118,7 +118,7 @@ fn buffers_with_messages_that_broke_off_are_replaced() {
     inbox.relieve(&link.domain).unwrap();
     assert_eq!(inbox.post(&link.ep), Ok(false));
     assert_eq!((inbox.spares.len(), inbox.open), (count, count));
-    let (ops, slab, part) = inbox.place(count);
+    let (ops, slab, part) = inbox.locate(count);
     // SAFETY: the context is that of existing operations.
     let number = unsafe { Ops::of(ops.context(part)) };
     assert_eq!((number, part), ((Kind::Receive, count), 0));
