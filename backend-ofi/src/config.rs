@@ -46,16 +46,16 @@ impl Config {
     ///
     /// What follows from its value, everywhere:
     ///
-    /// - *Packets* are as long as what is sent at once: 64 KiB if that has room for a packet and its
-    ///   header, else 16 KiB (`caps::limits`).
+    /// - *Packets* are as long as what is sent at once: 64 KiB if that has room for a packet and
+    ///   its header, else 16 KiB (`caps::limits`).
     /// - *Peers* have to have the same value, because `ofi_rxm` connects to no other. It is part of
     ///   what ranks compare before they communicate (`caps::told_of_rxm`, `Link::protocol`,
     ///   `start::verdict`).
-    /// - *Order*: below its default, `ofi_rxm` announces packets, and these may overtake each other.
-    ///   A missing packet is then no sign of a loss (`caps::keeps_order`, `packets::gap`).
-    /// - *Matching by the provider*: the memory behind each receive for the excess of a message that
-    ///   is too long has room for all that is sent at once (`caps::sink`, `native::receives`), and
-    ///   the trial of the provider sends such a message (`native::able`).
+    /// - *Order*: below its default, `ofi_rxm` announces packets, and these may overtake each
+    ///   other. A missing packet is then no sign of a loss (`caps::keeps_order`, `packets::gap`).
+    /// - *Matching by the provider*: the memory behind each receive for the excess of a message
+    ///   that is too long has room for all that is sent at once (`caps::sink`, `native::receives`),
+    ///   and the trial of the provider sends such a message (`native::able`).
     /// - *Launchers* set it for all ranks of a job (`portolan::rank_variables`).
     pub const RXM_AT_ONCE: &str = "FI_OFI_RXM_EAGER_LIMIT";
 

@@ -36,9 +36,9 @@ pub(crate) const FAREWELL: Duration = Duration::from_secs(2);
 /// The same, where ranks have died.
 pub(crate) const FAREWELL_FROM_THE_DEAD: Duration = Duration::from_millis(100);
 
-/// Time without a packet from a rank of this node that has left, after which everything that it sent
-/// before has arrived here: a provider over sockets has handed it to the system before that rank
-/// announces that it leaves.
+/// Time without a packet from a rank of this node that has left, after which everything that it
+/// sent before has arrived here: a provider over sockets has handed it to the system before that
+/// rank announces that it leaves.
 const ARRIVAL: Duration = Duration::from_secs(1);
 
 /// One rank's end of a libfabric network.

@@ -3,25 +3,26 @@
 //!
 //! # The states of a death
 //!
-//! - *Left* ([`Roster`](roster::Roster)): the rank has written that it leaves in good order. This is
-//!   no death.
+//! - *Left* ([`Roster`](roster::Roster)): the rank has written that it leaves in good order. This
+//!   is no death.
 //! - *Declared* ([`Deaths::declare`]): there is a reason to hold the rank to be dead. The watching
 //!   thread declares it when a process of this node ends without having left ([`watch`]), or when
-//!   heartbeats stay away or report a loss ([`pulse`]). Progress declares it when the provider cannot
-//!   reach the rank, when a packet of it is impossible or missing, or when this rank's own endpoint
-//!   fails. The engine declares it through `Transport::declare_failed`. A rank that panics declares
-//!   itself. The first reason stays. From then on nothing is sent to the rank (`send::absent`).
+//!   heartbeats stay away or report a loss ([`pulse`]). Progress declares it when the provider
+//!   cannot reach the rank, when a packet of it is impossible or missing, or when this rank's own
+//!   endpoint fails. The engine declares it through `Transport::declare_failed`. A rank that panics
+//!   declares itself. The first reason stays. From then on nothing is sent to the rank
+//!   (`send::absent`).
 //! - *Ended* ([`Deaths::note_end`]): the rank's process has ended, or its transport in a job of
 //!   threads, whether the rank had left or was dead. The watching thread notes it, or the transport
 //!   when it is dropped. From then on the rank copies no data.
 //! - *Adopted* (or *believed*): each rank counts the declared deaths that it acts upon
-//!   (`Ofi::adopted`), in the order in which they were declared. Packets of a dead rank may still be
-//!   on their way, so `progress::adopt` first waits for some polls that bring nothing.
-//!   `progress::believe` then adopts all declared deaths, unless the provider may still access memory
-//!   of the program. The engine sees only adopted deaths (`Transport::failures`), and ends what they
-//!   concern.
-//! - *Noticed*: where the provider matches, `native::deaths` ends the tagged operations that adopted
-//!   deaths concern, and counts these deaths (`Tags::failures_seen`).
+//!   (`Ofi::adopted`), in the order in which they were declared. Packets of a dead rank may still
+//!   be on their way, so `progress::adopt` first waits for some polls that bring nothing.
+//!   `progress::believe` then adopts all declared deaths, unless the provider may still access
+//!   memory of the program. The engine sees only adopted deaths (`Transport::failures`), and ends
+//!   what they concern.
+//! - *Noticed*: where the provider matches, `native::deaths` ends the tagged operations that
+//!   adopted deaths concern, and counts these deaths (`Tags::failures_seen`).
 //!
 //! Over libfabric's shared memory, operations on memory of a rank that has ended never end. For
 //! these, [`abandon`] keeps two more counts in each rank, of ranks that have ended: how many there

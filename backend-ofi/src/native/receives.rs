@@ -200,8 +200,8 @@ impl Tags {
         done
     }
 
-    /// Receives a message that was taken out of matching, in its slot. `bytes` is the memory for it,
-    /// if the buffer has any room and there is memory yet.
+    /// Receives a message that was taken out of matching, in its slot. `bytes` is the memory for
+    /// it, if the buffer has any room and there is memory yet.
     ///
     /// # Safety
     /// The buffer must stay writable until the request completes.
