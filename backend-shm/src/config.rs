@@ -93,8 +93,8 @@ impl Config {
     }
 }
 
-/// The size of the file if none is given: twice the `memory`, within the longest file that the process
-/// may make and half of its address space, the rest of which the program needs.
+/// The size of the file if none is given: twice the `memory`, within the longest file that the
+/// process may make and half of its address space, the rest of which the program needs.
 ///
 /// It is at least 1 GiB. With lower limits the job does not start, and the error names them; a
 /// smaller file would be full soon.
@@ -108,8 +108,8 @@ fn largest(memory: u64, longest_file: Option<u64>, address_space: Option<u64>) -
     pages.max(1 << 30)
 }
 
-/// The memory of the machine. A file of more costs address space only: it is sparse, and what is left
-/// is checked before every extent.
+/// The memory of the machine. A file of more costs address space only: it is sparse, and what is
+/// left is checked before every extent.
 fn memory() -> u64 {
     // SAFETY: both calls only read constants of the system.
     let (pages, page) = unsafe {

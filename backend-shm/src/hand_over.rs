@@ -113,7 +113,8 @@ impl Giver {
     }
 }
 
-/// The connection that `accept` has returned; `None` if the other end has given up or a signal came.
+/// The connection that `accept` has returned; `None` if the other end has given up or a signal
+/// came.
 ///
 /// # Errors
 /// If the process or the system has no descriptor or no memory for it. The connection then stays in
@@ -394,8 +395,8 @@ mod tests {
         // The time was over after the first of them.
         assert!(readable(giver.socket.as_raw_fd(), Instant::now()));
         drop(strangers);
-        // Ranks that have come in time get the file, however late the giver is. Their process is this
-        // one, which waits for them twice.
+        // Ranks that have come in time get the file, however late the giver is. Their process is
+        // this one, which waits for them twice.
         let giver = Giver::new().unwrap();
         let early = [(); 2].map(|()| connection(&giver));
         let ranks = [(1, process), (2, process)];

@@ -1,4 +1,45 @@
 //! The sender's half of a bulk area.
+//!
+//! Positions count the bytes since the pair began and never decrease. A position modulo the size of
+//! the area is a place in it.
+//!
+//! ```text
+//!             read           pos                    limit = read + size
+//! ─────────────┼──────────────┼───────────────────────┼────────▶ positions
+//!   read by    │ filled, and  │ free: the next piece  │ the same places as those
+//!   the peer   │ perhaps read │ goes here             │ from `read` on: may be unread
+//! ```
+//!
+//! The receiver publishes its position. `read` is that position when the sender last looked: a look
+//! may cost the transfer of a cache line, so `piece` looks only if a piece would end behind
+//! `limit`. A piece that would wrap begins at the next multiple of the size instead (`place`), and
+//! the bytes before it are skipped.
+//!
+//! **Beginning anew.** If everything has been read, the sender may skip the rest of the area and go
+//! on at its front: `pos` and `begun` become the next multiple of the size, and `limit` is one size
+//! beyond that. `read` stays where the receiver is, so `limit` is then more than `read + size`.
+//!
+//! Three fields say what an area does beyond that:
+//!
+//! | area | `until` | `restart_at` |
+//! | --- | --- | --- |
+//! | small, to be replaced | 4 sizes, and what `settle` adds | |
+//! | full size, or small for want of memory (`stays`) | never | |
+//! | of a sender that starts over | | 8 KiB after it last looked |
+//! | of any other sender | | never |
+//!
+//! - `until`: at this position the sender finds no room in a small area any more, and its caller
+//!   moves it to an area of full size (`moved_to`). Bytes for which a small area is good enough
+//!   postpone that (`settle`): those of short pieces that are read one by one, and those of a
+//!   sender that starts over.
+//! - `restart_at`: from this position on, the sender of a short piece looks whether everything has
+//!   been read, and begins anew if so (`restart`).
+//! - `begun`: where the area was last begun anew. `settle` counts from there or from `read`,
+//!   whichever is later, so that no byte is counted twice.
+//!
+//! An area that is not replaced also begins anew if a piece of more than half of its size fits in
+//! no other way (`is_empty_for_good`). Otherwise such a piece could wait for ever behind the bytes
+//! that it has to skip.
 
 use super::{ALIGN, Descriptor, ahead, place};
 use crate::line::{LINE, prefetch_for_write};
@@ -34,15 +75,16 @@ pub(crate) struct BulkTx {
     /// The first position that may not be written: the end of what was read (and of what was
     /// skipped with it), plus the size.
     limit: u64,
-    /// From this position on, the sender wants a larger area.
+    /// From this position on, the sender wants a larger area; `u64::MAX` if it keeps this one.
     until: u64,
     /// Bytes of the next piece to prefetch.
     ahead: usize,
     /// Longest piece after which the sender prefetches.
     hinted: usize,
-    /// The position at which the sender checks whether it may start over.
+    /// The position at which the sender checks whether it may start over; `u64::MAX` if it never
+    /// does.
     restart_at: u64,
-    /// The position at which it last started over.
+    /// The position at which the area was last begun anew.
     begun: u64,
 }
 

@@ -213,10 +213,10 @@ fn map(file: OwnedFd, total: usize, ranks: u32) -> Result<Segment> {
             "lower PORTOLAN_SHM_MAX or raise the limit of address space (ulimit -v)",
         ));
     }
-    // A core dump reads all of a mapping, and reading allocates the pages of a sparse file: the dump
-    // of a process that crashes would use up the machine's memory.
-    // SAFETY: the mapping that was just made. The advice changes no contents; if it is refused, dumps
-    // stay as large as they are.
+    // A core dump reads all of a mapping, and reading allocates the pages of a sparse file: the
+    // dump of a process that crashes would use up the machine's memory.
+    // SAFETY: the mapping that was just made. The advice changes no contents; if it is refused,
+    // dumps stay as large as they are.
     unsafe { libc::madvise(base, total, libc::MADV_DONTDUMP) };
     Ok(Segment {
         base: base.cast(),

@@ -303,10 +303,12 @@ mod tests {
     fn every_setting_can_be_set_and_says_so() {
         let mut settings = Settings::default();
         for row in SETTINGS {
-            let text = match row.default {
-                "" if row.range.is_some() => "1M",
-                "" => "x",
-                default => default,
+            let text = if !row.default.is_empty() {
+                row.default
+            } else if row.range.is_some() {
+                "1M"
+            } else {
+                "x"
             };
             settings.set(row.name, text).unwrap();
             assert_eq!(settings.origin(row.name), Some(Origin::Builder));

@@ -174,8 +174,8 @@ impl Contender {
 }
 
 impl Job {
-    /// Time after which a sample that has not ended is given up: [`PATIENCE`] and what all sizes may
-    /// take, so that a long `--seconds` is never mistaken for a job that hangs.
+    /// Time after which a sample that has not ended is given up: [`PATIENCE`] and what all sizes
+    /// may take, so that a long `--seconds` is never mistaken for a job that hangs.
     pub(super) fn patience(&self) -> Duration {
         let sizes = WHOLE * self.limit * self.plans.len() as f64;
         Duration::from_secs_f64((PATIENCE.as_secs_f64() + sizes).min(MOST))

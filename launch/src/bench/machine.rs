@@ -90,8 +90,8 @@ struct Clock {
     /// Whether these are the processors of the ranks, or all of the machine.
     ranks_only: bool,
     /// Time of this process, of the children for which it has waited, and of the spinning processes
-    /// on those processors. Launchers are not bound: what they use elsewhere counts here as well, so
-    /// that little work of others stays unnoticed.
+    /// on those processors. Launchers are not bound: what they use elsewhere counts here as well,
+    /// so that little work of others stays unnoticed.
     ours: f64,
 }
 

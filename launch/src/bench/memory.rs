@@ -80,7 +80,8 @@ struct Need {
 }
 
 impl Need {
-    /// What a pattern needs for the largest of its sizes, given or usual; `None` if it has no sizes.
+    /// What a pattern needs for the largest of its sizes, given or usual; `None` if it has no
+    /// sizes.
     fn of(args: &BenchArgs, pattern: Pattern, ranks: u32) -> Option<Self> {
         /// Approximate size of a waiting entry, in any implementation.
         const ENTRY: u128 = 256;

@@ -1,5 +1,25 @@
 //! Which samples are compared: those taken in one phase of the machine while nothing else was at
 //! work.
+//!
+//! The words, as the records, `--json` and `cargo xtask goals` use them, too:
+//!
+//! - The **hand-over time**, or *line*, is how long a cache line takes from core to core, one way,
+//!   in nanoseconds. It is measured before and after every sample. A sample has a line of its own
+//!   ([`Taken::line`]) only if the two are of one phase.
+//! - A **phase** is a state of the machine. Two moments are of one phase if neither's hand-over
+//!   time is more than a quarter longer than the other's ([`same_phase`]). The names of phases
+//!   (`near`, `far`) are words for people and decide nothing.
+//! - A **band** is the phase whose samples are compared: all hand-over times from one to a quarter
+//!   more.
+//! - A sample is **disturbed** if others used too much of the processors meanwhile (`machine.rs`
+//!   has the limits). A figure is, if a sample that counts is.
+//! - A sample **counts** if its value is part of the figure: it is in the band, and undisturbed, or
+//!   no contender would have a figure without disturbed ones. The others are *dropped*.
+//! - **Also** there may be further bands in which every contender has at least three undisturbed
+//!   samples. Each is a run of its own, with its own figures and ratios.
+//!
+//! If no band has samples of every contender, the run has no phase: all samples count, and nothing
+//! is compared.
 
 use portolan_benches::machine::same_phase;
 

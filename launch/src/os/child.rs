@@ -46,7 +46,8 @@ pub(crate) fn end_with_this_process(command: &mut Command) {
     unsafe { command.pre_exec(move || die_with(parent)) };
 }
 
-/// Binds the program of a command to a set of processors. If that fails, the program does not start.
+/// Binds the program of a command to a set of processors. If that fails, the program does not
+/// start.
 pub(crate) fn bind(command: &mut Command, set: CpuSet) {
     // SAFETY: the closure runs between fork and exec and makes one system call.
     unsafe { command.pre_exec(move || set.bind_self()) };

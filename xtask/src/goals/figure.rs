@@ -1,4 +1,5 @@
-//! Reads the output of `portolan bench --json`.
+//! Reads the output of `portolan bench --json`. The head of `launch/src/bench/phases.rs` says what
+//! its words mean: phase, line, disturbed.
 
 use serde_json::Value;
 
@@ -62,10 +63,10 @@ pub(super) struct Figure {
 }
 
 /// The phase of the machine in which the samples of a figure, and those of all other contenders,
-/// were taken.
+/// were taken: a name for people, or why there is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// In this one.
+    /// All in one, of this name.
     One(String),
     /// In several, so that the figures cannot be compared.
     None,
@@ -73,8 +74,8 @@ pub(super) enum Phase {
     Unknown,
 }
 
-/// How much longer a cache line may take at one moment than at another of the same phase. As in
-/// `portolan bench`.
+/// How much longer a cache line may take at one moment than at another of the same phase: the
+/// number of `benches/src/machine/`, which a test compares. (This crate builds without the others.)
 const SAME: f64 = 1.25;
 
 /// Whether two hand-over times are of one phase.
@@ -221,6 +222,12 @@ pub(super) mod tests {
         assert_eq!(run.missing, [absent("c", "mpicc.c is not on the path")]);
         assert_eq!((run.figures.len(), run.peers.len()), (2, 2));
         assert!(run.lacks_a_peer("latency") && !run.lacks_a_peer("bandwidth"));
+    }
+
+    #[test]
+    fn phases_are_as_wide_as_those_of_the_benches() {
+        let theirs = include_str!("../../../benches/src/machine/mod.rs");
+        assert!(theirs.contains(&format!("const SAME: f64 = {SAME};")));
     }
 
     #[test]
