@@ -6,7 +6,9 @@ use portolan_core::comm::InterCommunicator;
 use portolan_datatype::{Op, Signature};
 
 use super::reduced::Reduced;
-use super::{BlocksAs, Differing, Form, Side, Stamp, gathered, items, many, mark, of, scattered};
+use super::{
+    BlocksAs, Differing, Form, Side, Stamp, equal, gathered, items, many, mark, of, scattered,
+};
 use crate::args::Name;
 use crate::inter::{InterOperation, Root};
 use crate::units::reduction_between;
@@ -38,6 +40,7 @@ impl Stamp {
             reduced: Reduced::of(operator(operation), layout),
             blocks: match operation {
                 InterOperation::ReduceScatter { recv, counts, .. } => mark(scattered(recv, counts)),
+                InterOperation::ReduceScatterBlock { recv, .. } => equal(recv, comm.size()),
                 InterOperation::Allgather { recv, .. } => gathered(recv, comm.remote_size()),
                 _ => 0,
             },
