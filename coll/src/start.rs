@@ -358,7 +358,8 @@ impl<D: Device> Persistent<D> {
         })?;
         let (state, job) = (state::of(comm), state::of_job(comm));
         let number = state.reserve();
-        let track = direct::keep(comm, state, job, operation, number)?;
+        let track =
+            direct::keep(comm, state, job, operation, number).inspect_err(|_| state.unreserve())?;
         let mut call = None;
         let ready = direct::tracks_of_kept(state).zip(track.as_ref());
         let ready =
@@ -371,7 +372,8 @@ impl<D: Device> Persistent<D> {
             some.unwrap_or_else(all)
         });
         let made = Self::made(comm, plan, number, track);
-        // Without memory there is no operation, and the next one gets this number.
+        // Without memory there is no operation, and the next one gets this number. So it does if
+        // the boards could not be made, above.
         made.inspect_err(|_| state.unreserve())
     }
 

@@ -1,12 +1,13 @@
-//! Step numbers that wrap around.
+//! Step numbers that wrap around, and numbers of operations that were not made.
 
 use std::sync::atomic::Ordering;
 
+use portolan_core::{Device, ErrorKind};
 use portolan_datatype::{Layout, Op};
 
 use super::{World, buf, on_all};
 use crate::direct::boards::board::CELLS;
-use crate::{Operation, run, state};
+use crate::{Operation, Persistent, run, state};
 
 /// Continues as if `step` steps had been taken. Called by all ranks, between operations.
 fn go_on_from(world: &World, step: u32) {
@@ -59,4 +60,35 @@ fn operations_go_on_when_the_numbers_of_steps_begin_again() {
             }
         });
     }
+}
+
+/// A persistent operation for which no boards could be made takes no number. The tags of later ones
+/// follow from their numbers, which have to be the same on all ranks.
+#[test]
+fn a_persistent_operation_without_boards_gives_its_number_back() {
+    on_all(2, |world| {
+        let (state, layout) = (state::of(world), Layout::of::<u64>());
+        if world.rank() == 1 {
+            // As if another thread were making them.
+            state.direct.making.store(true, Ordering::Relaxed);
+            let error = Persistent::new(world, &Operation::Barrier).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidCommunicator, "{error}");
+            state.direct.making.store(false, Ordering::Relaxed);
+        }
+        // Too long for a track, so by messages, with the tags of its number.
+        let mut data = vec![1u64; 100_000];
+        let allreduce = Operation::Allreduce {
+            send: None,
+            recv: buf(&mut data, &layout),
+            op: &Op::SUM,
+        };
+        let mut kept = Persistent::new(world, &allreduce).unwrap();
+        let number = state.reserve();
+        state.unreserve();
+        assert_eq!(number, 1);
+        // SAFETY: the buffer outlives the wait.
+        let request = unsafe { kept.start() }.unwrap();
+        world.device().wait(request).unwrap();
+        assert!(data.iter().all(|&sum| sum == 2));
+    });
 }
