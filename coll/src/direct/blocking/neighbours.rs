@@ -177,8 +177,14 @@ impl<D: Device> Looks<'_, D> {
             unsafe { self.at_all()? };
             // This rank owes nothing to others any more, and the other end shows what it does
             // without waiting for this rank.
-            let header = self.steps.header_or(one)?;
-            return Ok(header.is_none_or(|header| header.kind() == Some(self.shown.kind())));
+            return Ok(match self.steps.header_or(one)? {
+                Some(header) if header.kind() != Some(self.shown.kind()) => {
+                    // The message is cancelled, and no look at a source tells why.
+                    self.steps.note(one.peer, header);
+                    false
+                }
+                _ => true,
+            });
         };
         let header = match self.steps.header_or(one)? {
             Some(header) if header.kind() == Some(self.shown.kind()) => header,

@@ -325,6 +325,36 @@ fn short_ones_are_one_signal_and_long_ones_messages() {
     });
 }
 
+/// The rank has no source whose board could tell it that its message is not wanted.
+#[test]
+fn a_rank_that_only_sends_is_told_of_a_destination_that_does_something_else() {
+    on_all(2, |world| {
+        let (to, from) = match world.rank() {
+            0 => (vec![1], vec![]),
+            _ => (vec![], vec![0]),
+        };
+        let (from, to) = (Edges::from(from), Edges::from(to));
+        let graph = world.dist_graph_create_adjacent(from, to, false).unwrap();
+        let layout = Layout::of::<u32>();
+        let mut data = vec![0u32; 300_000];
+        for _ in 0..3 {
+            let outcome = match graph.rank() {
+                0 => {
+                    let operation = Operation::NeighbourAlltoall {
+                        send: Many::Equal(super::buf(&mut data, &layout)),
+                        recv: Many::Equal(super::buf(&mut [0; 0], &layout)),
+                    };
+                    go(&graph, &operation, true)
+                }
+                _ => go(&graph, &Operation::Barrier, true),
+            };
+            let error = outcome.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+            go(&graph, &Operation::Barrier, true).unwrap();
+        }
+    });
+}
+
 #[test]
 fn lengths_that_differ_are_told_and_what_follows_works() {
     for ranks in [2, 3, 4] {
