@@ -7,7 +7,7 @@ use super::knomial::{self, Knomial};
 use super::{Algorithm, after, before};
 use crate::levels;
 use crate::problem::Bcast;
-use crate::schedule::{Builder, Span, part as part_of};
+use crate::schedule::{Builder, Span, part};
 
 /// All algorithms for this operation.
 pub const ALL: &[Algorithm<Bcast>] = &[
@@ -81,8 +81,9 @@ fn linear(b: &mut Builder, p: &Bcast) {
 
 /// Writes an algorithm that sends the data in parts. Ranks may describe one stream of data by
 /// different layouts (MPI-4 section 6.4: only the type signatures have to be equal). So parts are
-/// cut between the primitives of the stream, not between items. A layout with gaps is packed at the
-/// root, and unpacked elsewhere.
+/// cut between the primitives of the stream, not between items. Bytes match every primitive, so the
+/// algorithm cuts at multiples of [`CUT`]. A layout with gaps is packed at the root, and unpacked
+/// elsewhere.
 fn in_stream(b: &mut Builder, p: &Bcast, write: impl FnOnce(&mut Builder, &Bcast)) {
     let layout = b.layout_of(p.data).clone();
     let flat = layout.is_contiguous();
@@ -108,6 +109,16 @@ fn in_stream(b: &mut Builder, p: &Bcast, write: impl FnOnce(&mut Builder, &Bcast
         b.wait();
         b.copy(data, p.data);
     }
+}
+
+/// Every part begins at a multiple of this many bytes. The size of every primitive divides it.
+const CUT: usize = 16;
+
+/// Bytes `range` of the data, which begin and end at a [`CUT`] or at the end of the data.
+fn cut(data: Span, range: std::ops::Range<usize>) -> Span {
+    let size = data.size.max(1);
+    debug_assert!(range.start.is_multiple_of(size) && range.len().is_multiple_of(size));
+    data.items(range.start / size, range.len() / size)
 }
 
 /// Segment number `index` of the data, of about `bytes` bytes; `None` after the last.
@@ -147,12 +158,13 @@ pub(crate) fn chain(b: &mut Builder, p: &Bcast) {
 fn scatter_allgather(b: &mut Builder, p: &Bcast) {
     let (size, root) = (b.size(), p.root);
     let place = before(b.rank(), root, size);
-    let part = |place: u32| p.data.part(place as usize, size as usize);
-    let parts = |first: u32, end: u32| {
-        let range = |place: u32| part_of(p.data.count, place as usize, size as usize);
-        let (start, end) = (range(first).start, range(end.min(size) - 1).end);
-        p.data.items(start, end - start)
+    let bytes = p.data.len();
+    let range = |place: u32| {
+        let range = part(bytes.div_ceil(CUT), place as usize, size as usize);
+        range.start.saturating_mul(CUT).min(bytes)..range.end.saturating_mul(CUT).min(bytes)
     };
+    let parts =
+        |first: u32, end: u32| cut(p.data, range(first).start..range(end.min(size) - 1).end);
     // Down the tree, each rank gets the parts of all ranks below it.
     let tree = Binomial::new(b.rank(), size, root);
     let below = |place: u32| {
@@ -180,10 +192,10 @@ fn scatter_allgather(b: &mut Builder, p: &Bcast) {
         let (next, own) = (after(place, 1, size), place);
         let has = |place: u32, part: u32| (place..end(place)).contains(&part);
         if !has(own, theirs) {
-            b.recv(left, part(theirs));
+            b.recv(left, cut(p.data, range(theirs)));
         }
         if !has(next, mine) {
-            b.send(right, part(mine));
+            b.send(right, cut(p.data, range(mine)));
         }
         b.wait();
     }
@@ -258,6 +270,44 @@ mod tests {
                     run.run(algorithm.name);
                     for rank in 0..size {
                         assert!(packed(&run, rank) == expected, "{} {size}", algorithm.name);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Bytes match every type, so a rank may give as bytes what others give as longer primitives.
+    #[test]
+    fn ranks_may_give_the_data_as_bytes() {
+        let doubles = Layout::of::<f64>();
+        let triples = Layout::contiguous(3, &doubles).expect("a legal layout");
+        for algorithm in ALL {
+            for (size, count) in [(2, 3usize), (3, 3), (4, 50), (5, 1000), (8, 70_001)] {
+                for typed in 0..size {
+                    let bytes = count * 8;
+                    let of = |rank: u32| match rank == typed {
+                        true if count.is_multiple_of(3) => (count / 3, triples.clone()),
+                        true => (count, doubles.clone()),
+                        false => (bytes, Layout::byte()),
+                    };
+                    let mut run = Simulation::new(size, 3);
+                    for rank in 0..size {
+                        let memory = (0..bytes).map(|at| (at * 7 + rank as usize) as u8);
+                        run.set_memory(rank, Base::Recv, memory.collect(), 0);
+                    }
+                    let fits = run.schedule_fitting(algorithm, bytes, &Layout::byte(), |b| {
+                        let (count, layout) = of(b.rank());
+                        Bcast {
+                            data: b.span(Base::Recv, 0, count, &layout),
+                            root: 1,
+                        }
+                    });
+                    assert!(fits, "{} does not fit", algorithm.name);
+                    let expected = run.packed(1, Base::Recv, &Layout::byte(), bytes);
+                    run.run(algorithm.name);
+                    for rank in 0..size {
+                        let got = run.packed(rank, Base::Recv, &Layout::byte(), bytes);
+                        assert!(got == expected, "{} {size} {count}", algorithm.name);
                     }
                 }
             }
