@@ -129,7 +129,8 @@ settings! {
 
     /// Rules that come before the built-in ones when the algorithm of a collective operation is
     /// chosen, separated by semicolons (`bcast bytes<=64k binomial`), or `@` and the name of a file
-    /// of them.
+    /// of them. Bytes are those of the whole message, or of one rank's block where there is one per
+    /// rank (reduce-scatter: one block).
     "COLL_TABLE" => coll_table: Option<String>, default "", unit "";
 
     /// Compares what the ranks call before data moves: another operation, root, count, type or

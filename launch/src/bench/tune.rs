@@ -143,18 +143,32 @@ fn section(operation: Name, ranks: u32, entries: &[Entry]) -> String {
                 fastest = Some((time, &entry.name));
             }
         }
+        let asked = asked(operation, ranks, bytes);
+        let block = match asked == bytes {
+            true => String::new(),
+            false => format!(" (a block: {asked})"),
+        };
         let _ = writeln!(
             text,
-            "# {operation}, {ranks} ranks, {bytes} bytes, us:{line}"
+            "# {operation}, {ranks} ranks, {bytes} bytes{block}, us:{line}"
         );
         if let Some((_, name)) = fastest {
-            best.push((bytes, name.to_owned()));
+            best.push((asked, name.to_owned()));
         }
     }
     for rule in rules(operation, ranks, &best) {
         let _ = writeln!(text, "{rule}");
     }
     text
+}
+
+/// The bytes that the table compares ([`portolan_coll::algorithms::Ask::bytes`]) where `bytes` are
+/// measured. A reduce-scatter is measured by its whole vector and chosen by one block.
+fn asked(operation: Name, ranks: u32, bytes: usize) -> usize {
+    match operation {
+        Name::ReduceScatter => bytes / ranks.max(1) as usize,
+        _ => bytes,
+    }
 }
 
 /// Rules that choose the best algorithm for each size. Between two measured sizes the larger one
@@ -190,6 +204,8 @@ mod tests {
     use portolan_coll::select::parse;
 
     use super::*;
+    use crate::bench::record::Figure;
+    use crate::bench::stats::Summary;
 
     #[test]
     fn the_table_says_the_best_of_each_size_and_can_be_read() {
@@ -215,6 +231,30 @@ mod tests {
         assert_eq!(told, expected);
         let text: String = rules.iter().map(|rule| format!("{rule}\n")).collect();
         assert_eq!(parse(&text), Ok(rules));
+    }
+
+    /// The rule has to decide for the size at which its algorithm was measured.
+    #[test]
+    fn a_reduce_scatter_is_measured_by_its_vector_and_chosen_by_a_block() {
+        let figure = |bytes, median| Figure {
+            bytes,
+            summary: Summary::of(vec![median]).expect("there is one sample"),
+            samples: 1,
+            dropped: 0,
+            rounds: 1,
+        };
+        let entry = |name: &str, times: [f64; 2]| Entry {
+            name: name.to_owned(),
+            peer: false,
+            figures: vec![figure(4096, times[0]), figure(65_536, times[1])],
+            failed: None,
+            taken: Vec::new(),
+        };
+        let entries = [entry("pairwise", [1.0, 2.0]), entry("ring", [2.0, 1.0])];
+        let text = section(Name::ReduceScatter, 4, &entries);
+        assert!(text.contains("bytes<=1k"), "{text}");
+        let text = section(Name::Allreduce, 4, &entries);
+        assert!(text.contains("bytes<=4k"), "{text}");
     }
 
     #[test]
