@@ -16,7 +16,7 @@ use crate::direct::{Pending, Refused};
 use crate::memory::Memory;
 use crate::run::{PATIENCE, judge};
 use crate::schedule::{Lane, Schedule, Span, Step};
-use crate::state::{OwnTags, Scratch};
+use crate::state::{Held, OwnTags, Scratch};
 
 /// Bytes that the call that starts an operation copies or combines at once.
 const AT_ONCE: usize = 8 << 10;
@@ -29,6 +29,8 @@ pub(crate) struct Prepared {
     pub(crate) scratch: Scratch,
     /// The most requests that it has under way at once: its messages and its own request.
     pub(crate) requests: usize,
+    /// The tags of a persistent operation, which is over when this is.
+    pub(crate) held: Option<Held>,
 }
 
 impl Prepared {
@@ -47,6 +49,7 @@ impl Prepared {
             schedule,
             memory,
             scratch,
+            held: None,
         })
     }
 }
@@ -149,6 +152,8 @@ pub(crate) struct Active {
     request: Request,
     who: Who,
     tags: OwnTags,
+    /// Keeps the tags from other operations, unless they are a persistent operation's.
+    held: Option<Held>,
     prepared: Arc<Prepared>,
     /// The index of the next step.
     next: usize,
@@ -211,6 +216,7 @@ impl Active {
             request,
             who,
             tags,
+            held: None,
             prepared,
             next: 0,
             pending: Vec::new(),
@@ -224,6 +230,19 @@ impl Active {
             refused: Vec::new(),
             dead: None,
         }
+    }
+
+    /// A new operation that holds its tags until it is over.
+    pub(crate) fn holding(
+        request: Request,
+        who: Who,
+        held: Held,
+        prepared: Arc<Prepared>,
+        watch: Option<Pending>,
+    ) -> Self {
+        let mut new = Self::new(request, who, held.tags, prepared, watch);
+        new.held = Some(held);
+        new
     }
 
     /// The schedule whose steps it takes.
@@ -529,6 +548,9 @@ impl Active {
     }
 
     fn complete(&mut self, port: &mut dyn Port) {
+        // Before the request completes: a blocking operation may wait for the tags
+        // (`State::await_tags`).
+        self.held = None;
         let ended = match (self.error.take(), self.dead) {
             (Some(error), _) => port.fail_with(self.request, error),
             (None, Some(dead)) => port.fail(self.request, dead),

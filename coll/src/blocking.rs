@@ -71,11 +71,14 @@ pub(crate) unsafe fn run_planned<D: Device>(
     // The memory comes before the number. Without memory there is no operation, and the next
     // operation gets this number.
     let scratch = spare.scratch.at_least(plan.schedule.scratch())?;
+    let tags = state.tags().started(state.upcoming());
+    state.await_tags(comm.device(), tags)?;
+    state.begin();
     state.count(Counters::Operations, 1);
     let run = Run {
         comm,
         state,
-        tags: state.tags().started(state.begin()),
+        tags,
         schedule: &plan.schedule,
         memory: Memory::new(plan.bases, scratch),
     };

@@ -28,7 +28,7 @@ use crate::direct::{self, Kept, Pending, Ready, Start};
 use crate::options::Options;
 use crate::plan::{Plan, plan, plan_checked};
 use crate::schedule::Schedule;
-use crate::state::{self, Job, OwnTags, SPARE_MAX, Scratch, State, lock};
+use crate::state::{self, Held, Job, OwnTags, SPARE_MAX, Scratch, State, lock};
 use crate::units;
 
 /// State that a rank's hook and its calls share.
@@ -113,9 +113,10 @@ impl Upper for Collective {}
 /// # Errors
 /// As [`run`](crate::run()) for wrong arguments; later errors come out of the call that completes
 /// the request. [`Exhausted`](ErrorKind::Exhausted) if there are no more request slots, if there is
-/// no memory for the operation, or if the operations under way may need all requests that are set
-/// aside for them ([`Options::requests`]). The operation may be started again later, before others
-/// on this communicator.
+/// no memory for the operation, if the operations under way may need all requests that are set aside
+/// for them ([`Options::requests`]), or if an operation is still under way that was started as many
+/// operations ago as the device has tags for (at least 128, on most devices millions). The operation
+/// may be started again later, before others on this communicator.
 ///
 /// # Safety
 /// As [`run`](crate::run()), until the request completes. Arrays of counts, displacements and
@@ -284,13 +285,28 @@ unsafe fn start_watched<D: Device>(
     let plan = plan(&job.options, schedule)?;
     let prepared = Prepared::new(plan.schedule, plan.bases, scratch);
     let prepared = prepared.map_err(|error| placed(comm, error))?;
-    // The request comes before the number. Without a request there is no operation, and the next
-    // operation gets this number.
+    // The tags and the request come before the number. Without them there is no operation, and the
+    // next operation gets this number.
+    let held = state.hold_started();
+    let held = held.ok_or_else(|| no_tags(comm, "under way", "complete it"))?;
     let request = begin(comm, job, &prepared)?;
-    let tags = state.tags().started(state.begin());
-    let task = Active::new(request, who(comm), tags, Arc::new(prepared), watch());
+    state.begin();
+    let task = Active::holding(request, who(comm), held, Arc::new(prepared), watch());
     launch(comm, state, job, task);
     Ok(request)
+}
+
+/// Another operation, which is in the state `how`, holds the tags of this one.
+#[cold]
+fn no_tags<D: Device>(comm: &Communicator<D>, how: &str, first: &str) -> Error {
+    let distinct = state::of(comm).tags().distinct();
+    comm.error(
+        ErrorKind::Exhausted,
+        format!(
+            "the device has tags for {distinct} collective operations of a communicator, and the one {distinct} before this one is still {how}"
+        ),
+        &format!("{first} first, or use a duplicate of the communicator"),
+    )
 }
 
 /// Adds this rank to an error.
@@ -327,6 +343,8 @@ fn begin<D: Device>(comm: &Communicator<D>, job: &Job, prepared: &Prepared) -> R
 pub struct Persistent<D: Device> {
     comm: Communicator<D>,
     tags: OwnTags,
+    /// Keeps the tags from other operations, if `prepared` does not.
+    _held: Option<Held>,
     /// The part that is done by messages; `None` if all of it goes over a board.
     prepared: Option<Arc<Prepared>>,
     /// The track of the boards, and the operation that is done there.
@@ -343,7 +361,9 @@ impl<D: Device> Persistent<D> {
     /// # Errors
     /// As [`run`](crate::run()) for wrong arguments;
     /// [`InvalidArgument`](ErrorKind::InvalidArgument), in the debug mode, if ranks make different
-    /// operations; [`PeerFailed`](ErrorKind::PeerFailed).
+    /// operations; [`Exhausted`](ErrorKind::Exhausted) if there is no memory, or if an operation is
+    /// still alive that was made as long ago as the device has tags for: at least 128 operations of
+    /// the communicator, on most devices millions; [`PeerFailed`](ErrorKind::PeerFailed).
     pub fn new(comm: &Communicator<D>, operation: &Operation<'_>) -> Result<Self> {
         // The check comes before the number: an operation that is refused here takes no number, so
         // the next one has the same number on all ranks.
@@ -353,6 +373,7 @@ impl<D: Device> Persistent<D> {
             .then(|| units::of(comm, operation, &mut counts))
             .transpose()?;
         let operation = units.as_ref().unwrap_or(operation);
+        let held = Self::hold(comm)?;
         agree(comm, || {
             Stamp::new(operation, comm.size(), Form::Persistent)
         })?;
@@ -371,35 +392,54 @@ impl<D: Device> Persistent<D> {
             let all = || plan_checked(comm, options, operation, Form::Persistent, schedule);
             some.unwrap_or_else(all)
         });
-        let made = Self::made(comm, plan, number, track);
+        let made = Self::made(comm, plan, held, track);
         // Without memory there is no operation, and the next one gets this number. So it does if
         // the boards could not be made, above.
         made.inspect_err(|_| state.unreserve())
     }
 
+    /// The tags of the operation that is made next. To be called before the ranks compare what they
+    /// make: a rank that is refused here tries again by itself.
+    ///
+    /// # Errors
+    /// [`Exhausted`](ErrorKind::Exhausted) if an operation that is still alive holds them.
+    pub(crate) fn hold(comm: &Communicator<D>) -> Result<Held> {
+        let held = state::of(comm).hold_reserved();
+        held.ok_or_else(|| no_tags(comm, "alive", "drop it"))
+    }
+
     /// Makes the operation that `plan` plans.
     pub(crate) fn planned(
         comm: &Communicator<D>,
+        held: Held,
         plan: impl FnOnce(&Options, Schedule) -> Result<Plan>,
     ) -> Result<Self> {
         let state = state::of(comm);
         let plan = plan(&state::of_job(comm).options, Schedule::default())?;
-        let made = Self::made(comm, Some(plan), state.reserve(), None);
+        state.reserve();
+        let made = Self::made(comm, Some(plan), held, None);
         made.inspect_err(|_| state.unreserve())
     }
 
     fn made(
         comm: &Communicator<D>,
         plan: Option<Plan>,
-        number: u32,
+        held: Held,
         track: Option<(usize, Arc<Kept>)>,
     ) -> Result<Self> {
         let prepare = |plan: Plan| Prepared::new(plan.schedule, plan.bases, Scratch::default());
         let prepared = plan.map(prepare).transpose();
+        let mut prepared = prepared.map_err(|error| placed(comm, error))?;
+        let (tags, mut held) = (held.tags, Some(held));
+        if let Some(prepared) = &mut prepared {
+            // An operation under way may outlive this one.
+            prepared.held = held.take();
+        }
         Ok(Self {
             comm: comm.clone(),
-            tags: state::of(comm).tags().reserved(number),
-            prepared: prepared.map_err(|error| placed(comm, error))?.map(Arc::new),
+            tags,
+            _held: held,
+            prepared: prepared.map(Arc::new),
             track,
             last: Request::NULL,
         })

@@ -1,21 +1,26 @@
 //! The state that this crate keeps per communicator, and per rank of a job.
 
+mod tags;
+#[cfg(test)]
+mod tests;
+
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use portolan_core::comm::{Communicator, FIRST_FREE_TAG, Neighbours, Slot, Tag};
+use portolan_core::comm::{Communicator, Neighbours, Slot};
+use portolan_core::device::Check;
 use portolan_core::{Device, Error, ErrorKind, Result};
+
+use self::tags::InUse;
+pub(crate) use self::tags::{Held, OwnTags, Tags};
 
 use crate::counters::{Counters, Totals};
 use crate::direct::{Direct, Pool};
 use crate::levels::Levels;
 use crate::options::Options;
 use crate::run::Started;
-use crate::schedule::{LANES, Lane, Schedule};
+use crate::schedule::Schedule;
 use crate::start::Progress;
-
-/// First tag of this crate on the collective context; the collectives of core use the tags below.
-const FIRST_TAG: u32 = FIRST_FREE_TAG;
 
 /// The state of one communicator.
 #[derive(Debug)]
@@ -26,6 +31,7 @@ pub(crate) struct State {
     /// Number of persistent operations made.
     reserved: AtomicU32,
     tags: Tags,
+    in_use: Arc<InUse>,
     counters: [AtomicU64; Counters::COUNT],
     spare: Mutex<Vec<Spare>>,
     /// Which ranks share a node, if that makes a difference.
@@ -96,6 +102,7 @@ impl State {
             started: AtomicU32::new(0),
             reserved: AtomicU32::new(0),
             tags: Tags::new(tag_ub),
+            in_use: Arc::default(),
             counters: std::array::from_fn(|_| AtomicU64::new(0)),
             spare: Mutex::default(),
             levels: OnceLock::new(),
@@ -135,6 +142,12 @@ impl State {
         number
     }
 
+    /// The number that [`begin`](Self::begin) gives next.
+    #[inline]
+    pub(crate) fn upcoming(&self) -> u32 {
+        self.started.load(Ordering::Relaxed)
+    }
+
     /// A number for a persistent operation. It does not depend on the order in which such
     /// operations are started.
     pub(crate) fn reserve(&self) -> u32 {
@@ -153,6 +166,47 @@ impl State {
 
     pub(crate) fn tags(&self) -> Tags {
         self.tags
+    }
+
+    /// Takes the tags of the operation that [`begin`](Self::begin) begins next; `None` if an
+    /// operation is still under way to which they belong, too. To wait for that operation is no
+    /// choice for a nonblocking one: it may wait for a rank that waits for this rank's next call.
+    pub(crate) fn hold_started(&self) -> Option<Held> {
+        self.in_use.hold(self.tags.started(self.upcoming()))
+    }
+
+    /// Takes the tags of the persistent operation that is made next; `None` if a persistent
+    /// operation is still alive to which they belong, too.
+    pub(crate) fn hold_reserved(&self) -> Option<Held> {
+        let number = self.reserved.load(Ordering::Relaxed);
+        self.in_use.hold(self.tags.reserved(number))
+    }
+
+    /// Waits until no operation under way holds these tags, for a blocking operation that is to use
+    /// them. Every rank calls the operation under way before this one, and takes part in it while
+    /// it waits here or in this one.
+    ///
+    /// # Errors
+    /// [`Aborted`](ErrorKind::Aborted) when the job ends.
+    #[inline]
+    pub(crate) fn await_tags<D: Device>(&self, device: &D, tags: OwnTags) -> Result<()> {
+        match self.in_use.has(tags) {
+            false => Ok(()),
+            true => self.await_held(device, tags),
+        }
+    }
+
+    #[cold]
+    fn await_held<D: Device>(&self, device: &D, tags: OwnTags) -> Result<()> {
+        loop {
+            // An operation gives its tags back before it completes its request, and that changes
+            // the epoch.
+            let epoch = device.completion_epoch();
+            if !self.in_use.has(tags) {
+                return Ok(());
+            }
+            device.device_check(Check::Blocking(epoch))?;
+        }
     }
 
     /// Adds to a counter. Only one thread at a time runs an operation on the communicator, so no
@@ -180,48 +234,6 @@ impl State {
                 kept.push(spare);
             }
         }
-    }
-}
-
-/// How tags are assigned to a communicator's operations: half of the tags serve operations in the
-/// order in which they are started, half persistent operations in the order in which they are made.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Tags {
-    /// The number of operations of one kind whose messages can be told apart.
-    distinct: u32,
-}
-
-/// The tags of one operation.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OwnTags(u32);
-
-impl Tags {
-    fn new(tag_ub: u32) -> Self {
-        let room = (tag_ub.saturating_sub(FIRST_TAG) / LANES / 2).max(1);
-        // A power of two, so that the sequence stays regular when the operation number wraps
-        // around.
-        Self {
-            distinct: 1 << room.ilog2(),
-        }
-    }
-
-    /// The tags of the operation that was started with this number.
-    #[inline]
-    pub(crate) fn started(self, number: u32) -> OwnTags {
-        OwnTags(FIRST_TAG + number % self.distinct * LANES)
-    }
-
-    /// The tags of the persistent operation with this number.
-    pub(crate) fn reserved(self, number: u32) -> OwnTags {
-        OwnTags(FIRST_TAG + (self.distinct + number % self.distinct) * LANES)
-    }
-}
-
-impl OwnTags {
-    /// The tag of messages in a lane.
-    #[inline]
-    pub(crate) fn lane(self, lane: Lane) -> Tag {
-        Tag(self.0 + u32::from(lane))
     }
 }
 
@@ -275,6 +287,3 @@ impl std::fmt::Debug for Scratch {
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-#[cfg(test)]
-mod tests;

@@ -73,8 +73,9 @@ pub fn persistent<D: Device>(
     let units = units::between(comm, operation, &mut counts);
     let operation = units.as_ref().unwrap_or(operation);
     let both = comm.merged();
+    let held = Persistent::hold(both)?;
     agree(both, || Stamp::between(comm, operation, Form::Persistent))?;
-    Persistent::planned(both, |options, old| {
+    Persistent::planned(both, held, |options, old| {
         plan(comm, options, operation, Form::Persistent, old)
     })
 }

@@ -7,10 +7,12 @@ use portolan_core::comm::Communicator;
 use portolan_core::config::Settings;
 use portolan_core::level::Single;
 use portolan_core::transport::memory::{self, Memory};
-use portolan_core::{Device, Engine, MemoryKind, TypedBuf};
+use portolan_core::{Device, Engine, ErrorKind, MemoryKind, TypedBuf};
 use portolan_datatype::{Layout, Op};
 
+use super::tags::FIRST_TAG;
 use super::*;
+use crate::schedule::LANES;
 use crate::{Operation, Persistent, configure, run, start};
 
 type World = Communicator<Engine<Memory, Single>>;
@@ -102,6 +104,82 @@ fn neighbouring_numbers_have_tags_of_their_own() {
             );
         }
     }
+}
+
+/// Goes on with the numbers that have the tags of the first ones.
+fn go_around(world: &World) -> u32 {
+    let state = of(world);
+    let distinct = state.tags.distinct();
+    state.started.store(distinct, Ordering::Relaxed);
+    state.reserved.store(distinct, Ordering::Relaxed);
+    distinct
+}
+
+/// An operation under way keeps its tags: the next one with these tags is refused if it may not
+/// wait, and waits if it may.
+#[test]
+fn tags_of_an_operation_under_way_are_not_used_again() {
+    let turn = std::sync::Barrier::new(3);
+    after(0, |world| {
+        // SAFETY: a barrier has no buffers, here and below.
+        let begin = || unsafe { start(world, &Operation::Barrier) };
+        let first = if world.rank() == 0 {
+            let first = begin().unwrap();
+            let number = go_around(world);
+            let error = begin().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Exhausted, "{error}");
+            assert_eq!(of(world).upcoming(), number);
+            turn.wait();
+            first
+        } else {
+            turn.wait();
+            let first = begin().unwrap();
+            go_around(world);
+            first
+        };
+        let (mut one, layout) = ([7], Layout::of::<u32>());
+        let bcast = Operation::Bcast {
+            data: TypedBuf {
+                ptr: one.as_mut_ptr().cast(),
+                count: 1,
+                layout: &layout,
+                memory: MemoryKind::Host,
+            },
+            root: 0,
+        };
+        // The root of a short broadcast waits for nobody else.
+        // SAFETY: the buffer outlives the call.
+        unsafe { run(world, &bcast) }.unwrap();
+        assert!(world.device().is_complete(first));
+        world.device().wait(first).unwrap();
+        go_around(world);
+        world.device().wait(begin().unwrap()).unwrap();
+    });
+}
+
+#[test]
+fn tags_of_a_persistent_operation_are_its_own_while_it_lives() {
+    after(0, |world| {
+        let make = || Persistent::new(world, &Operation::Barrier);
+        let mut first = make().unwrap();
+        let number = go_around(world);
+        let error = make().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Exhausted, "{error}");
+        assert_eq!(of(world).reserved.load(Ordering::Relaxed), number);
+        // An operation that is under way is alive.
+        // SAFETY: a barrier has no buffers, here and below.
+        let request = unsafe { first.start() }.unwrap();
+        drop(first);
+        if world.rank() == 0 {
+            assert!(make().is_err() || world.device().is_complete(request));
+        }
+        world.device().wait(request).unwrap();
+        of(world).reserved.store(number, Ordering::Relaxed);
+        let mut again = make().unwrap();
+        // SAFETY: as above.
+        let request = unsafe { again.start() }.unwrap();
+        world.device().wait(request).unwrap();
+    });
 }
 
 #[test]

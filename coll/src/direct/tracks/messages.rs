@@ -120,10 +120,12 @@ impl Messages {
         let mut spare = state.take_spare();
         let schedule = builder.finish();
         let scratch = spare.scratch.at_least(schedule.scratch())?;
+        let tags = state.tags().started(number);
+        state.await_tags(comm.device(), tags)?;
         let run = Run {
             comm,
             state,
-            tags: state.tags().started(number),
+            tags,
             schedule: &schedule,
             memory: Memory::new(self.origins, scratch),
         };
