@@ -13,18 +13,19 @@
 
 mod between;
 mod creation;
+mod data;
 mod reduced;
 #[cfg(test)]
 mod tests;
 
 use portolan_core::comm::{Binomial, Communicator};
 use portolan_core::{Device, Error, ErrorKind, Request, Result, TypedBuf};
-use portolan_datatype::Signature;
 
 pub use self::creation::{
     Creation, compare_creation, compare_inter_creation, start_comparing, start_comparing_inter,
 };
 
+use self::data::Data;
 use self::reduced::Reduced;
 use crate::args::{Many, Name, Operation};
 use crate::blocking::run_planned;
@@ -50,10 +51,7 @@ pub(crate) struct Stamp {
     blocks_as: BlocksAs,
     has_root: bool,
     root: u32,
-    /// Number of bytes, if all ranks have to agree on one.
-    bytes: Option<u64>,
-    /// Signature of those bytes, if this rank contributes or receives them in one piece.
-    signature: u32,
+    data: Data,
     reduced: Reduced,
     /// A hash of the lengths of all ranks' blocks, if all ranks know them, otherwise 0. For a
     /// creation, a hash of its arguments, if all ranks have to pass the same.
@@ -298,17 +296,29 @@ fn judge(stamps: &[Stamp]) -> Option<String> {
     if first.side.is_some() {
         return between::judge(stamps);
     }
-    (0..).zip(stamps).find_map(|(rank, stamp): (u32, _)| {
-        first
-            .differs(stamp)
-            .map(|(theirs, mine)| format!("rank {rank} calls {mine}, rank 0 calls {theirs}"))
-    })
+    let differs = |one: u32, differs: Differs<'_>| {
+        let stamp = stamps.get(one as usize)?;
+        (0..).zip(stamps).find_map(|(rank, other): (u32, _)| {
+            let (ones, others) = differs(stamp, other)?;
+            Some(format!(
+                "rank {rank} calls {others}, rank {one} calls {ones}"
+            ))
+        })
+    };
+    // Rank 0 may have a block without items, which has no type, where only the root knows all.
+    let types = || differs(first.root, &Stamp::differs_in_type).filter(|_| first.has_root);
+    differs(0, &Stamp::differs).or_else(types)
 }
 
+/// How the calls of two ranks differ, in words.
+type Differing = (String, String);
+
+type Differs<'a> = &'a dyn Fn(&Stamp, &Stamp) -> Option<Differing>;
+
 impl Stamp {
-    /// The stamp of an operation on `ranks` ranks.
-    pub(crate) fn new(operation: &Operation<'_>, ranks: u32, form: Form) -> Self {
-        let (root, data) = facts(operation, ranks);
+    /// The stamp of an operation on rank `rank` of `ranks`.
+    pub(crate) fn new(operation: &Operation<'_>, (rank, ranks): (u32, u32), form: Form) -> Self {
+        let (root, data) = facts(operation, (rank, ranks));
         let (op, layout) = reduction(operation).unzip();
         Self {
             name: operation.name() as u8,
@@ -316,8 +326,7 @@ impl Stamp {
             blocks_as: BlocksAs::of(operation),
             has_root: root.is_some(),
             root: root.unwrap_or_default(),
-            bytes: data.map(|(bytes, _)| bytes),
-            signature: data.map_or(0, |(_, signature)| signature.bits()),
+            data,
             reduced: Reduced::of(op, layout),
             blocks: blocks(operation, ranks),
             side: None,
@@ -329,15 +338,14 @@ impl Stamp {
         let mut to = [0; STAMP];
         to[0] = self.name;
         to[1] = self.form as u8;
-        to[2] = u8::from(self.has_root) | u8::from(self.bytes.is_some()) << 1;
+        to[2] = u8::from(self.has_root);
         if let Some(side) = self.side {
             to[2] |= 4 | u8::from(side.low) << 3 | u8::from(side.roots) << 4;
             to[48..52].copy_from_slice(&side.world_rank.to_le_bytes());
         }
         to[3] = self.blocks_as as u8;
         to[4..8].copy_from_slice(&self.root.to_le_bytes());
-        to[8..16].copy_from_slice(&self.bytes.unwrap_or_default().to_le_bytes());
-        to[16..20].copy_from_slice(&self.signature.to_le_bytes());
+        self.data.encode(&mut to[8..20]);
         self.reduced.encode(&mut to);
         to[40..48].copy_from_slice(&self.blocks.to_le_bytes());
         to
@@ -347,15 +355,13 @@ impl Stamp {
         let word =
             |at: usize| u32::from_le_bytes([from[at], from[at + 1], from[at + 2], from[at + 3]]);
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
-        let bytes = long(8);
         Self {
             name: from[0],
             form: Form::from_byte(from[1]),
             blocks_as: BlocksAs::from_byte(from[3]),
             has_root: from[2] & 1 != 0,
             root: word(4),
-            bytes: (from[2] & 2 != 0).then_some(bytes),
-            signature: word(16),
+            data: Data::decode(&from[8..20]),
             reduced: Reduced::decode(from),
             blocks: long(40),
             side: (from[2] & 4 != 0).then_some(Side {
@@ -383,8 +389,9 @@ impl Stamp {
         self.differs_in_call(other)
             .or_else(root)
             .or_else(|| self.differs_in_operator(other))
-            .or_else(|| self.differs_in_data(other))
+            .or_else(|| self.differs_in_bytes(other))
             .or_else(|| self.differs_in_blocks(other))
+            .or_else(|| self.differs_in_type(other))
             .or_else(|| self.differs_in_items(other))
     }
 
@@ -407,23 +414,6 @@ impl Stamp {
         differ.then(|| self.both(other, text))
     }
 
-    fn differs_in_data(&self, other: &Self) -> Option<Differing> {
-        let (Some(a), Some(b)) = (self.bytes, other.bytes) else {
-            return None;
-        };
-        if a != b {
-            let bytes = |stamp: &Self| stamp.bytes.unwrap_or_default();
-            return Some(self.both(other, |stamp| stamp.with(format!("{} bytes", bytes(stamp)))));
-        }
-        let signature = |stamp: &Self| Signature::from_bits(stamp.signature);
-        let differ = !signature(self).matches(signature(other));
-        let text = |stamp: &Self| match signature(stamp).primitive() {
-            Some(primitive) => stamp.with(format!("values of {primitive:?}")),
-            None => stamp.with(format!("signature {:#x}", stamp.signature)),
-        };
-        differ.then(|| self.both(other, text))
-    }
-
     fn differs_in_blocks(&self, other: &Self) -> Option<Differing> {
         let differ = self.blocks != 0 && other.blocks != 0 && self.blocks != other.blocks;
         let (ours, theirs) = creation::marked(self.name)
@@ -432,37 +422,15 @@ impl Stamp {
     }
 }
 
-/// How the calls of two ranks differ, in words.
-type Differing = (String, String);
-
-type Facts = (Option<u32>, Option<(u64, Signature)>);
-
-/// Bytes and signature of one buffer.
-fn of(buf: &TypedBuf<'_>) -> (u64, Signature) {
-    items(buf, buf.count)
-}
-
-/// The same for another number of its items.
-fn items(buf: &TypedBuf<'_>, count: usize) -> (u64, Signature) {
-    let bytes = count * buf.layout.size();
-    (bytes as u64, buf.layout.signature(bytes))
-}
-
-/// The same for one block, if all blocks are equal.
-fn many(many: &Many<'_>) -> Option<(u64, Signature)> {
-    match many {
-        Many::Equal(buf) => Some(of(buf)),
-        Many::Blocks(_) | Many::Layouts(_) => None,
-    }
-}
-
-/// The root, and the data on which all of the `ranks` ranks agree.
-fn facts(operation: &Operation<'_>, ranks: u32) -> Facts {
+/// The root, and the data on which all of the `ranks` ranks agree, as rank `rank` sees it.
+fn facts(operation: &Operation<'_>, (rank, ranks): (u32, u32)) -> (Option<u32>, Data) {
     match operation {
+        // Along edges only the two ends have to agree, and in an alltoall with counts only the two
+        // ranks that exchange a block.
         Operation::Barrier
         | Operation::NeighbourAllgather { .. }
-        | Operation::NeighbourAlltoall { .. } => (None, None),
-        Operation::Bcast { data, root } => (Some(*root), Some(of(data))),
+        | Operation::NeighbourAlltoall { .. } => (None, Data::NONE),
+        Operation::Bcast { data, root } => (Some(*root), Data::of(data)),
         Operation::Gather {
             send: own,
             recv: whole,
@@ -475,23 +443,29 @@ fn facts(operation: &Operation<'_>, ranks: u32) -> Facts {
             root,
             uneven,
         } => {
-            let block = own.as_ref().map(of).or(whole.as_ref().and_then(many));
-            (Some(*root), block.filter(|_| !uneven))
+            let (own, whole) = (own.as_ref(), whole.as_ref().filter(|_| rank == *root));
+            let data = match (uneven, own) {
+                (true, _) => Data::uneven(own, whole),
+                (false, Some(own)) => Data::of(own),
+                (false, None) => whole.map_or(Data::NONE, Data::block),
+            };
+            (Some(*root), data)
         }
-        Operation::Allgather { recv, .. } | Operation::Alltoall { recv, .. } => (None, many(recv)),
+        Operation::Allgather { recv, .. } => (None, Data::all(recv, ranks)),
+        Operation::Alltoall { recv, .. } => (None, Data::block(recv)),
         Operation::Reduce {
             send, recv, root, ..
         } => {
-            let data = send.as_ref().or(recv.as_ref()).map(of);
-            (Some(*root), data)
+            let data = send.as_ref().or(recv.as_ref());
+            (Some(*root), data.map_or(Data::NONE, Data::of))
         }
-        Operation::Allreduce { recv, .. } | Operation::Scan { recv, .. } => (None, Some(of(recv))),
+        Operation::Allreduce { recv, .. } | Operation::Scan { recv, .. } => (None, Data::of(recv)),
         // The two forms of a reduce-scatter match each other, so both tell the length of the whole.
         Operation::ReduceScatterBlock { recv, .. } => {
-            (None, Some(items(recv, recv.count * ranks as usize)))
+            (None, Data::items(recv, recv.count * ranks as usize))
         }
         Operation::ReduceScatter { counts, recv, .. } => {
-            (None, Some(items(recv, counts.iter().sum())))
+            (None, Data::items(recv, counts.iter().sum()))
         }
     }
 }

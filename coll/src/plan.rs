@@ -55,7 +55,10 @@ pub(crate) fn plan_checked<D: Device>(
     if options.compare {
         // The ranks compared a persistent operation when they made it.
         if form != Form::Persistent {
-            prelude(&mut b, &Stamp::new(operation, comm.size(), form));
+            prelude(
+                &mut b,
+                &Stamp::new(operation, (comm.rank(), comm.size()), form),
+            );
         }
         b.keep_empty();
     }

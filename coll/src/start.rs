@@ -375,7 +375,7 @@ impl<D: Device> Persistent<D> {
         let operation = units.as_ref().unwrap_or(operation);
         let held = Self::hold(comm)?;
         agree(comm, || {
-            Stamp::new(operation, comm.size(), Form::Persistent)
+            Stamp::new(operation, (comm.rank(), comm.size()), Form::Persistent)
         })?;
         let (state, job) = (state::of(comm), state::of_job(comm));
         let number = state.reserve();

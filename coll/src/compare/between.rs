@@ -1,15 +1,14 @@
 //! Judges the calls of the ranks of two groups: which rank is the root for which, and what has to
 //! be alike in both groups or in one.
 
-use portolan_core::Device;
 use portolan_core::comm::InterCommunicator;
-use portolan_datatype::{Op, Signature};
+use portolan_core::{Device, TypedBuf};
+use portolan_datatype::Op;
 
+use super::data::Data;
 use super::reduced::Reduced;
-use super::{
-    BlocksAs, Differing, Form, Side, Stamp, equal, gathered, items, many, mark, of, scattered,
-};
-use crate::args::Name;
+use super::{BlocksAs, Differing, Differs, Form, Side, Stamp, equal, gathered, mark, scattered};
+use crate::args::{Many, Name};
 use crate::inter::{InterOperation, Root};
 use crate::units::reduction_between;
 
@@ -20,7 +19,7 @@ impl Stamp {
         operation: &InterOperation<'_>,
         form: Form,
     ) -> Self {
-        let (root, data) = facts(operation, comm.size() as usize);
+        let (root, data) = facts(operation, comm.size());
         let layout = reduction_between(operation).map(|(_, layout)| layout);
         let both = comm.merged();
         let named = root.and_then(|root| match root {
@@ -35,8 +34,7 @@ impl Stamp {
             blocks_as: BlocksAs::Equal,
             has_root: named.is_some(),
             root: named.unwrap_or_default(),
-            bytes: data.map(|(bytes, _)| bytes),
-            signature: data.map_or(0, |(_, signature)| signature.bits()),
+            data,
             reduced: Reduced::of(operator(operation), layout),
             blocks: match operation {
                 InterOperation::ReduceScatter { recv, counts, .. } => mark(scattered(recv, counts)),
@@ -90,15 +88,14 @@ fn operator<'a>(operation: &InterOperation<'a>) -> Option<&'a Op> {
     }
 }
 
-type Facts = (Option<Root>, Option<(u64, Signature)>);
-
 /// The root, and the data on which ranks agree, in a group of `ranks` ranks.
-fn facts(operation: &InterOperation<'_>, ranks: usize) -> Facts {
+fn facts(operation: &InterOperation<'_>, ranks: u32) -> (Option<Root>, Data) {
+    let of = |buf: Option<&TypedBuf<'_>>| buf.map_or(Data::NONE, Data::of);
     match operation {
-        InterOperation::Barrier => (None, None),
+        InterOperation::Barrier => (None, Data::NONE),
         InterOperation::Bcast { data, root } => {
             let data = data.as_ref().filter(|_| *root != Root::Beside);
-            (Some(*root), data.map(of))
+            (Some(*root), of(data))
         }
         InterOperation::Gather {
             send: own,
@@ -110,30 +107,31 @@ fn facts(operation: &InterOperation<'_>, ranks: usize) -> Facts {
             recv: own,
             root,
         } => {
-            let block = match root {
-                Root::Here => whole.as_ref().and_then(many),
-                Root::Beside => None,
-                Root::Remote(_) => own.as_ref().map(of),
+            let data = match (root, whole) {
+                (Root::Here, Some(Many::Equal(block))) => Data::of(block),
+                (Root::Here, whole) => Data::uneven(None, whole.as_ref()),
+                (Root::Beside, _) => Data::NONE,
+                (Root::Remote(_), _) => of(own.as_ref()),
             };
-            (Some(*root), block)
+            (Some(*root), data)
         }
         InterOperation::Allgather { recv, .. } | InterOperation::Alltoall { recv, .. } => {
-            (None, many(recv))
+            (None, Data::block(recv))
         }
         InterOperation::Reduce {
             send, recv, root, ..
         } => {
             let data = match root {
-                Root::Here => recv.as_ref().map(of),
-                Root::Beside => None,
-                Root::Remote(_) => send.as_ref().map(of),
+                Root::Here => of(recv.as_ref()),
+                Root::Beside => Data::NONE,
+                Root::Remote(_) => of(send.as_ref()),
             };
             (Some(*root), data)
         }
-        InterOperation::Allreduce { recv, .. } => (None, Some(of(recv))),
-        InterOperation::ReduceScatter { send, .. } => (None, Some(of(send))),
+        InterOperation::Allreduce { recv, .. } => (None, Data::of(recv)),
+        InterOperation::ReduceScatter { send, .. } => (None, Data::of(send)),
         InterOperation::ReduceScatterBlock { send, .. } => {
-            (None, Some(items(send, send.count * ranks)))
+            (None, Data::items(send, send.count * ranks as usize))
         }
     }
 }
@@ -147,8 +145,6 @@ pub(super) fn judge(stamps: &[Stamp]) -> Option<String> {
         .or_else(|| all(&Stamp::differs_in_operator))
         .or_else(|| data(stamps))
 }
-
-type Differs<'a> = &'a dyn Fn(&Stamp, &Stamp) -> Option<Differing>;
 
 /// The first of `others` that differs from `one`, and how.
 fn find<'a>(

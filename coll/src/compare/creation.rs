@@ -5,6 +5,7 @@
 use portolan_core::comm::{Communicator, Dimension, Graph, InterCommunicator, SplitBy};
 use portolan_core::{Device, Request, Result};
 
+use super::data::Data;
 use super::reduced::Reduced;
 use super::{BlocksAs, Form, Side, Stamp, agree, mark, start_agreeing};
 use crate::state;
@@ -104,8 +105,7 @@ impl Creation<'_> {
             blocks_as: BlocksAs::Equal,
             has_root: leader.is_some(),
             root: leader.unwrap_or_default(),
-            bytes: None,
-            signature: 0,
+            data: Data::NONE,
             reduced: Reduced::default(),
             blocks: self.mark(),
             side,

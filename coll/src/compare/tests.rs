@@ -16,8 +16,9 @@ fn buf(layout: &Layout, count: usize) -> TypedBuf<'_> {
 }
 
 fn verdict(zero: &Operation<'_>, one: &Operation<'_>) -> Option<String> {
-    let stamp = |operation| Stamp::decode(&Stamp::new(operation, 2, Form::Blocking).encode());
-    judge(&[stamp(zero), stamp(one)])
+    let stamp =
+        |rank, operation| Stamp::decode(&Stamp::new(operation, (rank, 2), Form::Blocking).encode());
+    judge(&[stamp(0, zero), stamp(1, one)])
 }
 
 #[test]
@@ -148,6 +149,85 @@ fn both_forms_of_a_reduce_scatter_match_if_all_blocks_are_as_long() {
     assert!(said.contains(expected), "{said}");
 }
 
+/// Where blocks may differ in length, ranks still have to give values of one type.
+#[test]
+fn types_that_differ_in_forms_with_counts_are_named() {
+    let (ints, floats) = (Layout::of::<i32>(), Layout::of::<f32>());
+    let (bytes, longs) = (Layout::byte(), Layout::of::<[i64; 2]>());
+    let mixed = Layout::structure(&[1, 1], &[0, 8], &[ints.clone(), Layout::of::<f64>()]);
+    let mixed = mixed.expect("a legal structure");
+    let blocks = |layout, counts| {
+        Many::Blocks(crate::args::BlocksArg {
+            ptr: std::ptr::dangling_mut(),
+            counts,
+            displacements: &[0, 8],
+            layout,
+        })
+    };
+    let gather = |own, whole, root| Operation::Gather {
+        send: own,
+        recv: whole,
+        root,
+        uneven: true,
+    };
+    let at_root = |own| gather(own, Some(blocks(&ints, &[2, 3])), 0);
+    let said = verdict(&at_root(None), &gather(Some(buf(&floats, 3)), None, 0)).unwrap();
+    let expected = "rank 1 calls gatherv with values of F32, rank 0 calls gatherv with values of";
+    assert!(said.contains(expected), "{said}");
+    // The root's own block has no items, but the others' have.
+    let said = verdict(
+        &at_root(Some(buf(&ints, 0))),
+        &gather(Some(buf(&floats, 3)), None, 0),
+    );
+    assert!(said.unwrap().contains(expected));
+    // Blocks without items have no type, bytes have every type, and the lengths may differ.
+    for own in [buf(&floats, 0), buf(&bytes, 12), buf(&ints, 3)] {
+        assert_eq!(verdict(&at_root(None), &gather(Some(own), None, 0)), None);
+    }
+    // The signature of several primitives depends on the length, which the others do not know.
+    let whole = gather(None, Some(blocks(&mixed, &[2, 3])), 0);
+    let own = gather(Some(buf(&mixed, 3)), None, 0);
+    assert_eq!(verdict(&whole, &own), None);
+
+    let gathered = |layout, counts| Operation::Allgather {
+        send: None,
+        recv: blocks(layout, counts),
+    };
+    let said = verdict(&gathered(&ints, &[1, 4]), &gathered(&floats, &[1, 4])).unwrap();
+    assert!(said.contains("allgather with values of F32"), "{said}");
+    let said = verdict(&gathered(&mixed, &[4, 8]), &gathered(&longs, &[3, 6])).unwrap();
+    assert!(said.contains("allgather with values of I64"), "{said}");
+    assert_eq!(
+        verdict(&gathered(&mixed, &[1, 4]), &gathered(&mixed, &[1, 4])),
+        None
+    );
+    let equal = Operation::Allgather {
+        send: None,
+        recv: Many::Equal(buf(&mixed, 2)),
+    };
+    assert_eq!(verdict(&equal, &gathered(&mixed, &[2, 2])), None);
+}
+
+/// Rank 0 has no items, so the others' types are compared with the root's.
+#[test]
+fn a_type_that_only_the_root_can_tell_is_compared_with_the_root() {
+    let (ints, floats) = (Layout::of::<i32>(), Layout::of::<f32>());
+    let scatter = |layout, count| Operation::Scatter {
+        send: None,
+        recv: Some(buf(layout, count)),
+        root: 1,
+        uneven: true,
+    };
+    let all = [scatter(&ints, 0), scatter(&ints, 3), scatter(&floats, 2)];
+    let stamps = (0..).zip(&all);
+    let stamps = stamps.map(|(rank, call)| Stamp::new(call, (rank, 3), Form::Blocking));
+    let stamps: Vec<_> = stamps.collect();
+    let said = judge(&stamps).unwrap();
+    let expected = "rank 2 calls scatterv with values of F32, rank 1 calls scatterv with values of";
+    assert!(said.contains(expected), "{said}");
+    assert_eq!(judge(&stamps[..2]), None);
+}
+
 #[test]
 fn long_verdicts_are_cut_between_characters() {
     let mut bytes = [0; 20];
@@ -162,7 +242,7 @@ fn the_prelude_is_two_messages_per_rank_on_average() {
             let mut b = Builder::new(crate::Team::all(rank, size));
             prelude(
                 &mut b,
-                &Stamp::new(&Operation::Barrier, size, Form::Blocking),
+                &Stamp::new(&Operation::Barrier, (rank, size), Form::Blocking),
             );
             let schedule = b.finish();
             let sends = schedule.steps().iter();
