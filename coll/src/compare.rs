@@ -39,7 +39,7 @@ use crate::team::Team;
 /// Lane for the messages of the prelude.
 const LANE: Lane = (LANES - 1) as Lane;
 /// Bytes of a stamp.
-const STAMP: usize = 64;
+pub(crate) const STAMP: usize = 72;
 /// Bytes of a verdict: its length and its text.
 const VERDICT: usize = 512;
 
@@ -52,6 +52,9 @@ pub(crate) struct Stamp {
     has_root: bool,
     root: u32,
     data: Data,
+    /// What it sends to each rank of the other group, apart from that data, if there are two
+    /// groups.
+    sent: Data,
     reduced: Reduced,
     /// A hash of the lengths of all ranks' blocks, if all ranks know them, otherwise 0. For a
     /// creation, a hash of its arguments, if all ranks have to pass the same.
@@ -327,6 +330,7 @@ impl Stamp {
             has_root: root.is_some(),
             root: root.unwrap_or_default(),
             data,
+            sent: Data::NONE,
             reduced: Reduced::of(op, layout),
             blocks: blocks(operation, ranks),
             side: None,
@@ -346,6 +350,7 @@ impl Stamp {
         to[3] = self.blocks_as as u8;
         to[4..8].copy_from_slice(&self.root.to_le_bytes());
         self.data.encode(&mut to[8..20]);
+        self.sent.encode(&mut to[60..72]);
         self.reduced.encode(&mut to);
         to[40..48].copy_from_slice(&self.blocks.to_le_bytes());
         to
@@ -362,6 +367,7 @@ impl Stamp {
             has_root: from[2] & 1 != 0,
             root: word(4),
             data: Data::decode(&from[8..20]),
+            sent: Data::decode(&from[60..72]),
             reduced: Reduced::decode(from),
             blocks: long(40),
             side: (from[2] & 4 != 0).then_some(Side {

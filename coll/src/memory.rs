@@ -4,7 +4,7 @@ use portolan_core::comm::NoUnwind;
 use portolan_core::{Error, ErrorKind, Result};
 use portolan_datatype::MsgRep;
 
-use crate::compare;
+use crate::compare::{self, STAMP};
 use crate::exact::{Convert, convert};
 use crate::schedule::{Base, Compare, Schedule, Span};
 
@@ -116,9 +116,9 @@ impl Memory {
     /// The step's spans lie within the memories, and nothing else uses them.
     #[cold]
     pub(crate) unsafe fn compare(&self, schedule: &Schedule, step: Compare) -> Result<()> {
-        let stamp = schedule.stamp.unwrap_or([0; 64]);
+        let stamp = schedule.stamp.as_deref().unwrap_or(&[0; STAMP]);
         // SAFETY: from the caller.
-        unsafe { compare::step(step, &stamp, |span| self.at(span)) }
+        unsafe { compare::step(step, stamp, |span| self.at(span)) }
     }
 }
 

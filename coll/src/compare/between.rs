@@ -12,6 +12,19 @@ use crate::args::{Many, Name};
 use crate::inter::{InterOperation, Root};
 use crate::units::reduction_between;
 
+/// A rank among both groups.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct At {
+    /// Its rank in the communicator of both.
+    pub(super) rank: u32,
+    /// Its rank in the job.
+    pub(super) world_rank: u32,
+    /// The first rank of its group in the communicator of both, and the group's size.
+    pub(super) local: (u32, u32),
+    /// The same of the other group.
+    pub(super) remote: (u32, u32),
+}
+
 impl Stamp {
     /// The stamp of an operation between two groups.
     pub(crate) fn between<D: Device>(
@@ -19,13 +32,23 @@ impl Stamp {
         operation: &InterOperation<'_>,
         form: Form,
     ) -> Self {
-        let (root, data) = facts(operation, comm.size());
-        let layout = reduction_between(operation).map(|(_, layout)| layout);
         let both = comm.merged();
+        let at = At {
+            rank: both.rank(),
+            world_rank: both.device().attributes().world_rank,
+            local: (comm.local_offset(), comm.size()),
+            remote: (comm.remote_offset(), comm.remote_size()),
+        };
+        Self::between_at(&at, operation, form)
+    }
+
+    pub(super) fn between_at(at: &At, operation: &InterOperation<'_>, form: Form) -> Self {
+        let (root, data) = facts(operation, at.local.1);
+        let layout = reduction_between(operation).map(|(_, layout)| layout);
         let named = root.and_then(|root| match root {
-            Root::Here => Some(both.rank()),
+            Root::Here => Some(at.rank),
             Root::Beside => None,
-            Root::Remote(rank) => Some(comm.remote_offset() + rank),
+            Root::Remote(rank) => Some(at.remote.0 + rank),
         });
         Self {
             name: operation.name() as u8,
@@ -35,17 +58,13 @@ impl Stamp {
             has_root: named.is_some(),
             root: named.unwrap_or_default(),
             data,
+            sent: sent(operation),
             reduced: Reduced::of(operator(operation), layout),
-            blocks: match operation {
-                InterOperation::ReduceScatter { recv, counts, .. } => mark(scattered(recv, counts)),
-                InterOperation::ReduceScatterBlock { recv, .. } => equal(recv, comm.size()),
-                InterOperation::Allgather { recv, .. } => gathered(recv, comm.remote_size()),
-                _ => 0,
-            },
+            blocks: blocks(operation, at),
             side: Some(Side {
-                low: comm.local_offset() == 0,
+                low: at.local.0 == 0,
                 roots: root == Some(Root::Here),
-                world_rank: both.device().attributes().world_rank,
+                world_rank: at.world_rank,
             }),
         }
     }
@@ -88,6 +107,36 @@ fn operator<'a>(operation: &InterOperation<'a>) -> Option<&'a Op> {
     }
 }
 
+/// What a rank sends to each of the others where it also receives from each: the data that the other
+/// group names is something else.
+fn sent(operation: &InterOperation<'_>) -> Data {
+    match operation {
+        InterOperation::Allgather { send, .. } => Data::of(send),
+        InterOperation::Alltoall { send, .. } => Data::block(send),
+        _ => Data::NONE,
+    }
+}
+
+/// A hash of the lengths of all blocks, if this rank knows them; otherwise 0.
+fn blocks(operation: &InterOperation<'_>, at: &At) -> u64 {
+    match operation {
+        InterOperation::ReduceScatter { recv, counts, .. } => mark(scattered(recv, counts)),
+        InterOperation::ReduceScatterBlock { recv, .. } => equal(recv, at.local.1),
+        InterOperation::Allgather { recv, .. } => gathered(recv, at.remote.1),
+        InterOperation::Gather {
+            recv: Some(whole),
+            root: Root::Here,
+            ..
+        }
+        | InterOperation::Scatter {
+            send: Some(whole),
+            root: Root::Here,
+            ..
+        } => gathered(whole, at.remote.1),
+        _ => 0,
+    }
+}
+
 /// The root, and the data on which ranks agree, in a group of `ranks` ranks.
 fn facts(operation: &InterOperation<'_>, ranks: u32) -> (Option<Root>, Data) {
     let of = |buf: Option<&TypedBuf<'_>>| buf.map_or(Data::NONE, Data::of);
@@ -115,9 +164,11 @@ fn facts(operation: &InterOperation<'_>, ranks: u32) -> (Option<Root>, Data) {
             };
             (Some(*root), data)
         }
-        InterOperation::Allgather { recv, .. } | InterOperation::Alltoall { recv, .. } => {
-            (None, Data::block(recv))
-        }
+        InterOperation::Allgather { recv, .. } => match recv {
+            Many::Equal(block) => (None, Data::of(block)),
+            _ => (None, Data::uneven(None, Some(recv))),
+        },
+        InterOperation::Alltoall { recv, .. } => (None, Data::block(recv)),
         InterOperation::Reduce {
             send, recv, root, ..
         } => {
@@ -194,21 +245,71 @@ fn roots(stamps: &[Stamp]) -> Option<String> {
 fn data(stamps: &[Stamp]) -> Option<String> {
     if let Some(one) = stamps.iter().find(|stamp| stamp.has_root) {
         let root = stamps.get(one.root as usize)?;
-        return find(root, stamps.iter(), &Stamp::differs_in_data);
+        // Ranks beside the root have no items, and the root does not combine its own.
+        let mut others = stamps
+            .iter()
+            .filter(|stamp| stamp.has_root && !stamp.is_root());
+        return find(root, stamps.iter(), &Stamp::differs_in_data)
+            .or_else(|| find(others.next()?, others, &Stamp::differs_in_items))
+            .or_else(|| lengths(stamps));
     }
     let first = stamps.first()?;
     let both = first
         .is_of_both()
         .then(|| find(first, stamps.iter(), &Stamp::differs_in_data));
-    both.flatten().or_else(|| {
+    let within = || {
         [true, false].into_iter().find_map(|low| {
-            let mut group = stamps.iter().filter(|stamp| stamp.is_low() == low);
+            let mut group = group(stamps, low);
             let differs = |one: &Stamp, other: &Stamp| {
                 one.differs_in_data(other)
                     .or_else(|| one.differs_in_blocks(other))
                     .or_else(|| one.differs_in_items(other))
             };
             find(group.next()?, group, &differs)
+        })
+    };
+    let across = || {
+        [true, false].into_iter().find_map(|low| {
+            let receiver = group(stamps, low).next()?;
+            find(receiver, group(stamps, !low), &differs_in_sent)
+        })
+    };
+    both.flatten()
+        .or_else(within)
+        .or_else(across)
+        .or_else(|| lengths(stamps))
+}
+
+fn group(stamps: &[Stamp], low: bool) -> impl Iterator<Item = &Stamp> {
+    stamps.iter().filter(move |stamp| stamp.is_low() == low)
+}
+
+/// How what a rank sends differs from what a rank of the other group receives.
+fn differs_in_sent(receiver: &Stamp, sender: &Stamp) -> Option<Differing> {
+    let sends = Stamp {
+        data: sender.sent,
+        ..*sender
+    };
+    let (receives, sends) = receiver.differs_in_data(&sends)?;
+    Some((format!("{receives} to receive"), format!("{sends} to send")))
+}
+
+/// Checks the lengths that a rank gives for all ranks of the other group, each of which gives its
+/// own: at the root, or in an allgather.
+fn lengths(stamps: &[Stamp]) -> Option<String> {
+    let own: fn(&Stamp) -> Data = match stamps.first()?.name {
+        name if name == Name::Allgather as u8 => |stamp| stamp.sent,
+        name if name == Name::Gather as u8 || name == Name::Scatter as u8 => |stamp| stamp.data,
+        _ => return None,
+    };
+    [true, false].into_iter().find_map(|low| {
+        let all = group(stamps, low).find(|stamp| stamp.blocks != 0)?;
+        let lens = group(stamps, !low).map(|stamp| own(stamp).bytes.unwrap_or_default() as usize);
+        (all.blocks != mark(lens)).then(|| {
+            let (rank, name) = (all.world_rank(), all.operation());
+            format!(
+                "world rank {rank} calls {name} with other counts than the ranks of the other group"
+            )
         })
     })
 }

@@ -106,6 +106,7 @@ impl Creation<'_> {
             has_root: leader.is_some(),
             root: leader.unwrap_or_default(),
             data: Data::NONE,
+            sent: Data::NONE,
             reduced: Reduced::default(),
             blocks: self.mark(),
             side,

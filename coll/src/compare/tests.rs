@@ -3,7 +3,9 @@
 use portolan_core::buffer::{MemoryKind, TypedBuf};
 use portolan_datatype::{Layout, Op};
 
+use super::between::At;
 use super::*;
+use crate::inter::{InterOperation, Root};
 use crate::schedule::Step;
 
 fn buf(layout: &Layout, count: usize) -> TypedBuf<'_> {
@@ -226,6 +228,127 @@ fn a_type_that_only_the_root_can_tell_is_compared_with_the_root() {
     let expected = "rank 2 calls scatterv with values of F32, rank 1 calls scatterv with values of";
     assert!(said.contains(expected), "{said}");
     assert_eq!(judge(&stamps[..2]), None);
+}
+
+/// What rank 0 says of the calls of two groups of two ranks: ranks 0 and 1, and ranks 2 and 3.
+fn between_verdict<'a>(call: impl Fn(u32) -> InterOperation<'a>) -> Option<String> {
+    let stamp = |rank: u32| {
+        let [local, remote] = match rank {
+            0 | 1 => [(0, 2), (2, 2)],
+            _ => [(2, 2), (0, 2)],
+        };
+        let at = At {
+            rank,
+            world_rank: rank,
+            local,
+            remote,
+        };
+        let stamp = Stamp::between_at(&at, &call(rank), Form::Blocking);
+        Stamp::decode(&stamp.encode())
+    };
+    judge(&[0, 1, 2, 3].map(stamp))
+}
+
+#[test]
+fn what_one_group_sends_is_compared_with_what_the_other_receives() {
+    let (ints, floats) = (Layout::of::<i32>(), Layout::of::<f32>());
+    // Rank 3 alone sends something else.
+    let allgather = |odd: (usize, &'static str)| {
+        let (ints, floats) = (&ints, &floats);
+        between_verdict(move |rank| InterOperation::Allgather {
+            send: match rank {
+                0 | 1 => buf(ints, 2),
+                3 if odd.1 == "floats" => buf(floats, odd.0),
+                3 => buf(ints, odd.0),
+                _ => buf(ints, 5),
+            },
+            recv: Many::Equal(buf(ints, if rank < 2 { 5 } else { 2 })),
+        })
+    };
+    assert_eq!(allgather((5, "ints")), None);
+    assert_eq!(
+        allgather((6, "ints")).unwrap(),
+        "world rank 3 calls allgather with 24 bytes to send, \
+         world rank 0 calls allgather with 20 bytes to receive"
+    );
+    let said = allgather((5, "floats")).unwrap();
+    assert!(
+        said.contains("world rank 3 calls allgather with values of F32 to send"),
+        "{said}"
+    );
+    let alltoall = |sent, received| {
+        let ints = &ints;
+        between_verdict(move |rank| InterOperation::Alltoall {
+            send: Many::Equal(buf(ints, if rank < 2 { sent } else { 7 })),
+            recv: Many::Equal(buf(ints, if rank < 2 { 7 } else { received })),
+        })
+    };
+    assert_eq!(alltoall(3, 3), None);
+    let said = alltoall(3, 4).unwrap();
+    assert!(
+        said.contains("world rank 0 calls alltoall with 12 bytes to send"),
+        "{said}"
+    );
+}
+
+#[test]
+fn counts_for_the_other_group_are_compared_with_its_lengths() {
+    let ints = Layout::of::<i32>();
+    let blocks = |counts| {
+        Many::Blocks(crate::args::BlocksArg {
+            ptr: std::ptr::dangling_mut(),
+            counts,
+            displacements: &[0, 8],
+            layout: &ints,
+        })
+    };
+    let (allgather, gather) = (
+        |counts: &'static [usize; 2]| {
+            between_verdict(|rank| InterOperation::Allgather {
+                send: buf(&ints, [1, 1, 3, 4][rank as usize]),
+                recv: match rank {
+                    0 | 1 => blocks(counts),
+                    _ => Many::Equal(buf(&ints, 1)),
+                },
+            })
+        },
+        |counts: &'static [usize; 2]| {
+            between_verdict(|rank| InterOperation::Gather {
+                send: (rank > 1).then(|| buf(&ints, [0, 0, 3, 4][rank as usize])),
+                recv: (rank == 1).then(|| blocks(counts)),
+                root: [Root::Beside, Root::Here, Root::Remote(1), Root::Remote(1)][rank as usize],
+            })
+        },
+    );
+    assert_eq!([allgather(&[3, 4]), gather(&[3, 4])], [None, None]);
+    let expected = "calls allgather with other counts than the ranks of the other group";
+    assert!(allgather(&[4, 3]).unwrap().contains(expected));
+    let expected = "world rank 1 calls gather with other counts than the ranks of the other group";
+    assert_eq!(gather(&[4, 3]).unwrap(), expected);
+}
+
+#[test]
+fn items_of_a_reduction_to_the_other_group_that_differ_are_named() {
+    let ints = Layout::of::<i32>();
+    let spread = Layout::resized(&ints, 0, 8).unwrap();
+    let reduce = |layout| {
+        let ints = &ints;
+        between_verdict(move |rank| InterOperation::Reduce {
+            send: match rank {
+                0 => None,
+                2 => Some(buf(ints, 4)),
+                3 => Some(buf(layout, 4)),
+                _ => None,
+            },
+            recv: (rank == 1).then(|| buf(ints, 4)),
+            op: &Op::SUM,
+            root: [Root::Beside, Root::Here, Root::Remote(1), Root::Remote(1)][rank as usize],
+        })
+    };
+    assert_eq!(reduce(&ints), None);
+    let said = reduce(&spread).unwrap();
+    let expected = "world rank 3 calls reduce with items of 4 bytes, 8 from one to the next";
+    assert!(said.starts_with(expected), "{said}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use portolan_datatype::{Layout, Op};
 use super::{Base, Compare, LANES, Lane, LayoutId, Schedule, Span, Step};
 use crate::algorithms::knomial;
 use crate::args::Name;
+use crate::compare::STAMP;
 use crate::exact::Convert;
 use crate::levels::Levels;
 use crate::team::Team;
@@ -262,8 +263,8 @@ impl Builder {
     }
 
     /// Sets the rank's description of its call.
-    pub(crate) fn set_stamp(&mut self, stamp: [u8; 64]) {
-        self.schedule.stamp = Some(stamp);
+    pub(crate) fn set_stamp(&mut self, stamp: [u8; STAMP]) {
+        self.schedule.stamp = Some(Box::new(stamp));
     }
 
     // ---- Steps ---------------------------------------------------------------------------------

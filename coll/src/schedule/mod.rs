@@ -24,6 +24,7 @@ pub use span::{Base, Blocks, LayoutId, Span, part};
 use portolan_datatype::{Layout, Op};
 
 use crate::args::Name;
+use crate::compare::STAMP;
 use crate::exact::Convert;
 
 pub use crate::compare::Compare;
@@ -109,7 +110,7 @@ pub struct Schedule {
     /// The operation, for errors.
     pub(crate) name: Option<Name>,
     /// The rank's description of its call, if ranks compare.
-    pub(crate) stamp: Option<[u8; 64]>,
+    pub(crate) stamp: Option<Box<[u8; STAMP]>>,
 }
 
 impl Schedule {
