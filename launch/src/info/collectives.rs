@@ -40,9 +40,9 @@ fn memory(options: &Options) -> &'static str {
     } else if options.compare {
         "Memory that ranks share is not used: ranks compare what they call (PORTOLAN_COLL_CHECK=on).\n"
     } else {
-        "Where all ranks share memory operations go through that instead: blocking ones but for some long\n\
-         ones, and of up to 8 ranks short nonblocking and persistent ones (nonblocking ones behind the first\n\
-         of another kind). PORTOLAN_COLL_DIRECT=off: none; PORTOLAN_COLL_CHECK=on: none.\n"
+        "Where all ranks share memory operations go through that instead: of up to 256 ranks blocking ones\n\
+         but for some long ones, and of up to 8 ranks short nonblocking and persistent ones (nonblocking\n\
+         ones behind the first of another kind). PORTOLAN_COLL_DIRECT=off: none; PORTOLAN_COLL_CHECK=on: none.\n"
     }
 }
 
