@@ -134,6 +134,15 @@ impl State {
 
     /// The number of an operation that starts now. Operations on one communicator are started one
     /// after the other (MPI-4 section 6.14), so no atomic read-modify-write is needed.
+    ///
+    /// Three series of numbers run side by side, each the same on all ranks:
+    /// - the numbers of operations, from which tags follow: this one, and that of persistent
+    ///   operations ([`reserve`](Self::reserve)). Every operation that is not persistent takes one,
+    ///   because another rank may do it by messages. A blocking operation that begins on the boards
+    ///   and is left to messages takes two, one in `direct/mod.rs` and one in `blocking.rs`: the
+    ///   ranks have agreed to leave it, so each of them does;
+    /// - the steps of the boards (`Boards::step`), of which a blocking operation takes one or more;
+    /// - the steps of each track (`Turns`), of which an operation takes one.
     #[inline]
     pub(crate) fn begin(&self) -> u32 {
         let number = self.started.load(Ordering::Relaxed);

@@ -14,6 +14,24 @@
 //! `done` word after every step with a chunk in which not all ranks look at all others, and after
 //! every fourth step in any case. That is often enough for a rank that waits for one, because a
 //! rank is never [`CHUNKS`] steps ahead of such a word's owner.
+//!
+//! **How a step begins and ends.** Every step begins with a call that waits for its place, and ends
+//! with one that counts it:
+//!
+//! | in the step | begins with | ends with |
+//! | --- | --- | --- |
+//! | ranks use cells only | [`room`](Steps::room) of a cell | [`next`](Steps::next) |
+//! | ranks read chunks, and each looks at the cells of all others | `room` of a chunk | [`seen_all`](Steps::seen_all), `next` |
+//! | ranks read chunks, and some do not look at all others | `room` of a chunk, by a rank that only reads of a cell | [`next_published`](Steps::next_published), by a rank that only writes `next` |
+//! | each rank reads two chunks of all others | [`room_wide`](Steps::room_wide) | `seen_all`, twice `next` |
+//! | the data may lie in a long place | [`my_place`](Steps::my_place) | as for a chunk |
+//! | a round among more than [`RADIX`] ranks | `room` of its place | `next`; after the last round [`all_reached`](Steps::all_reached) |
+//!
+//! [`seen_all`](Steps::seen_all), which [`expect_all`](Steps::expect_all) calls, and
+//! [`all_reached`](Steps::all_reached) spare this rank looks at `done` words later. The first may
+//! be called when this rank has waited for the cells of all others in this very step. The second is
+//! for rounds in which a rank hears of all others through some of them. It names the first round,
+//! and must not be called if any rank disagreed: such a rank may not have waited for others.
 
 mod looks;
 mod noted;
