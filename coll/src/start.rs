@@ -113,10 +113,10 @@ impl Upper for Collective {}
 /// # Errors
 /// As [`run`](crate::run()) for wrong arguments; later errors come out of the call that completes
 /// the request. [`Exhausted`](ErrorKind::Exhausted) if there are no more request slots, if there is
-/// no memory for the operation, if the operations under way may need all requests that are set aside
-/// for them ([`Options::requests`]), or if an operation is still under way that was started as many
-/// operations ago as the device has tags for (at least 128, on most devices millions). The operation
-/// may be started again later, before others on this communicator.
+/// no memory for the operation, if the operations under way may need all requests that are set
+/// aside for them ([`Options::requests`]), or if an operation is still under way that was started
+/// as many operations ago as the device has tags for (at least 128, on most devices millions). The
+/// operation may be started again later, before others on this communicator.
 ///
 /// # Safety
 /// As [`run`](crate::run()), until the request completes. Arrays of counts, displacements and

@@ -107,8 +107,8 @@ fn operator<'a>(operation: &InterOperation<'a>) -> Option<&'a Op> {
     }
 }
 
-/// What a rank sends to each of the others where it also receives from each: the data that the other
-/// group names is something else.
+/// The data that a rank sends to each of the others, where it also receives from each. It has to be
+/// what the ranks of the other group receive.
 fn sent(operation: &InterOperation<'_>) -> Data {
     match operation {
         InterOperation::Allgather { send, .. } => Data::of(send),

@@ -126,8 +126,8 @@ fn counts_that_differ_with_one_sum_are_named() {
     assert!(said.contains("allgather with other counts"), "{said}");
 }
 
-/// The block form says how long one block is, the form with counts how long all are. The ranks would
-/// wait for each other if these were taken for the same.
+/// The block form says how long one block is, the form with counts how long all are. The ranks
+/// would wait for each other if these were taken for the same.
 #[test]
 fn both_forms_of_a_reduce_scatter_match_if_all_blocks_are_as_long() {
     let ints = Layout::of::<i32>();

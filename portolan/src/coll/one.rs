@@ -159,9 +159,9 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// ```
     ///
     /// # Errors
-    /// As [`gather_one`](Self::gather_one). If the root has no memory for the values, every rank gets
-    /// that error. If it has none for their lengths, one word per rank, it alone gets that error, and
-    /// the others may wait for it.
+    /// As [`gather_one`](Self::gather_one). If the root has no memory for the values, every rank
+    /// gets that error. If it has none for their lengths, one word per rank, it alone gets that
+    /// error, and the others may wait for it.
     #[doc(alias = "MPI_Gatherv")]
     pub fn gather_vecs<T: Datatype>(&self, data: &[T], root: u32) -> Result<Option<Vec<Vec<T>>>> {
         let Some(counts) = self.gather_one(data.len(), root)? else {
@@ -189,9 +189,9 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// gathered first.
     ///
     /// # Errors
-    /// As [`gather_one`](Self::gather_one). If one rank has no memory for the values, every rank gets
-    /// that error. If it has none for their lengths, one word per rank, it alone gets that error, and
-    /// the others may wait for it.
+    /// As [`gather_one`](Self::gather_one). If one rank has no memory for the values, every rank
+    /// gets that error. If it has none for their lengths, one word per rank, it alone gets that
+    /// error, and the others may wait for it.
     #[doc(alias = "MPI_Allgatherv")]
     pub fn allgather_vecs<T: Datatype>(&self, data: &[T]) -> Result<Vec<Vec<T>>> {
         let counts = self.allgather_one(data.len())?;

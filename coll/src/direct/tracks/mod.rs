@@ -3,24 +3,24 @@
 //! One rank's part in an operation goes this way:
 //!
 //! ```text
-//! Operation          the caller's arguments
+//! Operation      the caller's arguments
 //!    │ Call::describe
-//!  Call              what this rank shows and takes: kind, length, place, header; `Listed` and `Along`
-//!    │               are the forms of blocks with lengths of their own, and of blocks along edges
-//!  Ready             the call with the boards (`direct/mod.rs`)
+//!  Call          what this rank shows and takes: kind, length, place, header; `Listed` is the form of
+//!    │           blocks with lengths of their own, `Along` that of blocks along edges
+//!  Ready         the call with the boards (`direct/mod.rs`)
 //!    │
-//!    ├─ no messages: Ready::start      Begun::new takes the step, show writes this rank's part, look
-//!    │     │                           looks at the other ranks' parts
-//!    │     ├─ all ranks have shown ──▶ Begun::take makes the result: over in the call (`Start::Over`)
-//!    │     └─ some have not ─────────▶ Pending in a `Task::Board`: the hook repeats show and look, and
-//!    │                                 then takes
+//!    ├─ no messages: Ready::start    Begun::new takes the step, show writes this rank's part, look
+//!    │     │                         looks at the other ranks' parts
+//!    │     ├─ all have shown ──────▶ Begun::take makes the result: over in the call (`Start::Over`)
+//!    │     └─ some have not ───────▶ Pending in a `Task::Board`: the hook repeats show and look, and
+//!    │                               then takes
 //!    │
-//!    └─ messages: Ready::watch         Begun::new and show; then Pending inside an `Active`, beside the
-//!          │                           schedule of the messages
-//!          ├─ all data ──────────────▶ the cell tells the length and the root; Pending watches for
-//!          │                           ranks that disagree, and ends the operation
-//!          └─ long blocks only ──────▶ short blocks go over the track, long ones are messages; Pending
-//!                                      takes the short ones, and refuses messages without counterpart
+//!    └─ messages: Ready::watch       Begun::new and show; then Pending inside an `Active`, beside
+//!          │                         the schedule of the messages
+//!          ├─ all data ────────────▶ the cell tells the length and the root; Pending watches for
+//!          │                         ranks that disagree, and ends the operation
+//!          └─ long blocks only ────▶ short blocks go over the track, long ones are messages; Pending
+//!                                    takes the short ones, and refuses messages without counterpart
 //! ```
 //!
 //! A `Call` borrows the caller's arguments. A `Pending` lives longer, so it has a `Kept`, an owned
