@@ -396,6 +396,9 @@ pub unsafe trait Transport: Send + 'static {
     }
 
     /// A number that changes whenever a peer is found dead; a plain load, called often.
+    ///
+    /// Packets of the dead peer may still arrive after the change. The engine takes everything to
+    /// be there after a later poll that delivers nothing.
     fn failures(&self) -> u32;
 
     /// Why `peer` is held to be dead, if it is.

@@ -4,6 +4,10 @@
 //! end with the error, and later ones wait for the living. (A receive that only the dead peer could
 //! satisfy would wait for ever; the caller knows of the failure and has to decide.)
 //!
+//! What a dead peer had sent is delivered first: the transport may hold more packets than one poll
+//! takes. So a death is only noted when the transport reports it ([`Proto::note_gone`]). The peer
+//! counts as dead once a later poll finds nothing more to deliver ([`State::fail_gone`]).
+//!
 //! A peer that has left in good order is not dead until a wait needs it. It then counts as dead,
 //! except to receives from any source, which wait for the others. Transports do not report such
 //! departures; waits ask for them before they sleep.
@@ -24,7 +28,8 @@ use crate::transport::Transport;
 const DRAIN: u32 = 4096;
 
 impl<T: Transport> State<T> {
-    /// Notices peers that the transport has found dead.
+    /// Notes the peers that the transport has found dead. They count as dead once everything that
+    /// they had sent is here.
     pub(in crate::engine) fn notice_failures(&mut self) {
         self.proto.failures_seen = self.transport.failures();
         // Together with a peer the transport may have lost a capability.
@@ -40,8 +45,10 @@ impl<T: Transport> State<T> {
             }
             let left = self.transport.has_left(peer);
             let why = self.transport.failure_of(peer).filter(|_| !left);
-            if let Some(why) = why.or_else(|| outcast.clone()) {
-                self.fail_peer(peer, why.into());
+            if let Some(outcast) = &outcast {
+                self.fail_peer(peer, why.unwrap_or_else(|| outcast.clone()).into());
+            } else if why.is_some() {
+                self.proto.note_gone(peer);
             }
         }
     }
@@ -59,13 +66,15 @@ impl<T: Transport> State<T> {
     #[cold]
     #[inline(never)]
     fn first_dead_of(&mut self, group: &Group) -> Option<ProcId> {
-        if self.transport.failures() != self.proto.failures_seen {
+        // Until nothing more of a dead peer arrives: see `fail_gone`.
+        while self.transport.failures() != self.proto.failures_seen {
             self.progress();
         }
         self.proto.first_dead(group).map(ProcId::new)
     }
 
-    /// Declares peers dead that sent nonsense during the last poll.
+    /// Declares peers dead that sent nonsense during the last poll. They count as dead at once: what
+    /// else they have sent is of no use.
     pub(in crate::engine) fn declare_misbehaved(&mut self) {
         for (peer, what) in std::mem::take(&mut self.proto.active.misbehaved) {
             if self.proto.peers[peer as usize].flags & Peer::FAILED != 0 {
@@ -76,34 +85,50 @@ impl<T: Transport> State<T> {
             crate::log!(ERROR, rank = self.proto.me, peer, "peer {what}");
             self.transport.declare_failed(peer, &format!("it {what}"));
             self.notice_failures();
+            if self.proto.peers[peer as usize].flags & Peer::FAILED == 0
+                && let Some(why) = self.transport.failure_of(peer)
+            {
+                self.fail_peer(peer, why.into());
+            }
         }
     }
 
-    /// Fails peers that accept no more packets, because they are dead or have left the job while
-    /// something was still to go to them: operations that wait for them end. This happens only once
-    /// the transport gives the reason, because until then it may have lent memory for what they do,
-    /// and only once what they had sent has arrived, as far as polls can tell. `packets` is the
-    /// number that the last poll delivered. Returns how many peers were failed.
+    /// Fails peers that are dead, or that have left the job while something was still to go to them:
+    /// operations that wait for them end. This happens only once the transport gives the reason,
+    /// because until then it may have lent memory for what they do, and only once what they had
+    /// sent has arrived: once a poll that began after the peer was noted has delivered nothing.
+    /// `packets` is the number that the last poll delivered. Returns how many peers were failed.
     pub(in crate::engine) fn fail_gone(&mut self, packets: usize) -> usize {
-        let mut done = 0;
-        for (peer, polls) in std::mem::take(&mut self.proto.gone) {
-            let known = self.proto.peers[peer as usize].flags & Peer::FAILED != 0;
-            let why = if known { None } else { self.why_gone(peer) };
+        let mut gone = std::mem::take(&mut self.proto.gone);
+        // A rank that leaves may do so because of a death, which operations here are then to be
+        // blamed on. The transport reports the death first, and it is dealt with first.
+        gone.sort_by_cached_key(|&(peer, _)| self.transport.has_left(peer));
+        let (mut done, mut drains) = (0, false);
+        for (peer, polls) in gone {
+            let why = self.why_gone(peer);
+            if self.transport.failures() != self.proto.failures_seen {
+                self.notice_failures();
+                drains = true;
+            }
+            if self.proto.peers[peer as usize].flags & Peer::FAILED != 0 {
+                continue;
+            }
+            let all_here = polls >= DRAIN || (polls > 0 && packets == 0);
             match why {
-                Some(why) if packets == 0 || polls >= DRAIN => {
-                    // A rank that leaves may do so because of a death, which operations here are
-                    // then to be blamed on: the transport reports the death first.
-                    if self.transport.failures() != self.proto.failures_seen {
-                        self.notice_failures();
-                    }
-                    if self.proto.peers[peer as usize].flags & Peer::FAILED == 0 {
-                        self.fail_peer(peer, why);
-                    }
+                Some(why) if all_here && !drains => {
+                    self.fail_peer(peer, why);
                     done += 1;
                 }
-                _ if known => {}
-                _ => self.proto.gone.push((peer, polls.saturating_add(1))),
+                why => {
+                    drains |= why.is_some_and(|why| *why != *LEFT);
+                    self.proto.gone.retain(|&(noted, _)| noted != peer);
+                    self.proto.gone.push((peer, polls.saturating_add(1)));
+                }
             }
+        }
+        if drains {
+            // Not dealt with yet: the next step looks again, and `dead_member` waits for it.
+            self.proto.failures_seen = self.transport.failures().wrapping_sub(1);
         }
         done
     }
@@ -173,7 +198,8 @@ impl<T: Transport> State<T> {
         self.post_in_hand();
         for index in self.proto.requests_of(peer) {
             self.release_offer(index);
-            self.proto.fail_request(index, peer);
+            let blamed = self.proto.to_blame(index, peer);
+            self.proto.fail_request(index, blamed);
         }
         self.end_collectives(peer);
         self.proto.shared.advance_epoch();
@@ -181,7 +207,8 @@ impl<T: Transport> State<T> {
 }
 
 impl Proto {
-    /// Notes that a peer is gone, because it refused a packet. What waits for it ends soon.
+    /// Notes that a peer is gone: it refused a packet, or the transport reports its death. What
+    /// waits for it ends soon, after everything that it had sent has been delivered.
     #[cold]
     pub(in crate::engine) fn note_gone(&mut self, peer: u32) {
         if !self.gone.iter().any(|&(gone, _)| gone == peer) {
@@ -260,6 +287,17 @@ impl Proto {
             queue.retain(stays);
         }
         doomed.into_iter().map(|(index, _)| index).collect()
+    }
+
+    /// The peer whose end is the reason that an operation ends that needs `peer`. A rank that
+    /// leaves may do so because of a death; in a collective context every member learns of that
+    /// death.
+    fn to_blame(&mut self, index: u32, peer: u32) -> u32 {
+        let send = self.table.entry(index).op.send();
+        let context = send.map(|(args, ..)| args.envelope.context);
+        context
+            .and_then(|context| self.failure_in(context))
+            .unwrap_or(peer)
     }
 
     /// Whether a peer that counts as dead has left in good order.

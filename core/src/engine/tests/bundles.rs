@@ -254,6 +254,7 @@ fn who_holds_gets_no_bundle() {
 fn what_waits_for_a_bundle_fails_with_its_receiver() {
     let engine = bundling();
     let requests = burst(&engine, 0..30);
+    engine.state.lock().transport.gone = true;
     engine.state.lock().transport.failed = Some("the script says so".to_owned());
     let failed = |request| {
         engine

@@ -1,10 +1,12 @@
-//! A peer that accepts no more packets, although nothing says that it is dead.
+//! A peer that accepts no more packets, although nothing says that it is dead; and what a dead peer
+//! had sent.
 
 use super::*;
 use crate::device::HandlerId;
 use crate::engine::one_sided::regions::KeyParts;
 use crate::engine::one_sided::{one_sided, prefix, step};
 use crate::transport::PacketKind;
+use crate::transport::memory::{self, Memory};
 use crate::transport::packet::flags;
 
 /// A send, of a short message or of a long one, that is refused for good, and a receive from the
@@ -296,4 +298,88 @@ fn waits_for_stores_end_where_only_one_could_store() {
     engine.state.lock().transport.left = true;
     wait(3).expect("another may store");
     assert_left(wait(2));
+}
+
+/// This rank, whose peer has sent `messages` of `len` bytes, with the tags from 0 on, and was then
+/// found dead. This rank has polled for none of them, and a poll takes only a few.
+fn bereaved(messages: u32, len: usize) -> Engine<Memory, Single> {
+    let options = memory::Options {
+        packets: 256,
+        per_poll: 16,
+        ..memory::Options::default()
+    };
+    let settings = Settings::default();
+    let mut ranks = memory::network_with(2, options).into_iter();
+    let mut rank = || Engine::<_, Single>::new(ranks.next().unwrap(), &settings).unwrap();
+    let (here, peer) = (rank(), rank());
+    for tag in 0..messages {
+        let to = SendArgs::new(ProcId::new(0), 3, 1, tag);
+        let bytes = vec![tag as u8; len];
+        // SAFETY: the bytes outlive the request: it is complete before this returns, because there
+        // is room for all messages.
+        let send = unsafe { peer.isend_contig(&to, bytes.as_ptr(), len) }.unwrap();
+        assert!(peer.test(send).unwrap().is_some(), "it has left");
+    }
+    // The death is reported before this rank's next poll.
+    peer.declare_self_failed("it is what this test is about");
+    here
+}
+
+#[track_caller]
+fn assert_dead<R: std::fmt::Debug>(outcome: crate::Result<R>) {
+    let error = outcome.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.peer()),
+        (ErrorKind::PeerFailed, Some(1)),
+        "{error}"
+    );
+}
+
+/// The transport holds more packets than one poll takes.
+#[test]
+fn all_that_the_dead_had_sent_is_received() {
+    let tagged = |tag| Pattern {
+        tag: Some(tag),
+        ..from(Some(1))
+    };
+    for (messages, len) in [(100, 8), (30, 4000)] {
+        let here = bereaved(messages, len);
+        let mut bytes = vec![0; len];
+        for tag in 0..messages {
+            let status = here.recv_contig(&tagged(tag), &mut bytes).unwrap();
+            assert_eq!(status.bytes, len as u64, "tag {tag}");
+            assert!(bytes.iter().all(|&byte| byte == tag as u8), "tag {tag}");
+        }
+        assert_dead(here.recv_contig(&from(Some(1)), &mut bytes));
+
+        // Receives that are posted before the first poll; the last one gets nothing.
+        let here = bereaved(messages, len);
+        let mut buffers = vec![vec![0; len]; messages as usize + 1];
+        let receive = |(tag, bytes): (usize, &mut Vec<u8>)| {
+            // SAFETY: the buffers outlive the requests, which all end below.
+            unsafe { here.irecv_contig(&tagged(tag as u32), bytes.as_mut_ptr(), len) }.unwrap()
+        };
+        let receives: Vec<_> = buffers.iter_mut().enumerate().map(receive).collect();
+        let (none, some) = receives.split_last().unwrap();
+        for &receive in some {
+            assert_eq!(here.wait(receive).unwrap().bytes, len as u64);
+        }
+        assert_dead(here.wait(*none));
+    }
+}
+
+#[test]
+fn all_that_the_dead_had_sent_is_found_by_probes() {
+    let here = bereaved(100, 8);
+    let mut bytes = [0; 8];
+    for tag in 0..100 {
+        let last = Pattern {
+            tag: Some(99 - tag),
+            ..from(Some(1))
+        };
+        here.probe(&last).unwrap();
+        here.recv_contig(&last, &mut bytes).unwrap();
+    }
+    assert_dead(here.probe(&from(Some(1))));
+    assert_dead(here.iprobe(&from(Some(1))));
 }
