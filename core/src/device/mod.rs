@@ -350,7 +350,7 @@ pub unsafe trait Device {
     /// As [`iprobe_unchecked`](Self::iprobe_unchecked).
     fn mprobe_unchecked(&self, from: &Pattern) -> Result<(Message, Status)>;
 
-    /// Starts to receive a message that was taken (`MPI_Imrecv`).
+    /// Starts to receive a message that was taken (`MPI_Imrecv`); after an error it is still taken.
     ///
     /// # Errors
     /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest) if the handle is stale.

@@ -183,6 +183,11 @@ impl<L: Level, D: Device> Comm<L, D> {
             self.hosted()
                 .imrecv_unchecked(message, typed(ptr, count, &layout))
         };
+        if started.is_err() {
+            // No other call has the handle, and the sender may be waiting. A stale handle means
+            // that the device has ended, and the message with it.
+            let _ = self.hosted().discard(message);
+        }
         let status = started.and_then(|request| self.hosted().wait(request));
         guard.done();
         status

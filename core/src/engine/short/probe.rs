@@ -66,7 +66,7 @@ impl<T: Transport> State<T> {
         self.probe(pattern).map(|_| None)
     }
 
-    /// Receives a message that was taken.
+    /// Receives a message that was taken. If no slot is free, the message stays taken.
     ///
     /// # Safety
     /// The buffer must stay writable until the request completes.
@@ -75,19 +75,40 @@ impl<T: Transport> State<T> {
         message: Message,
         data: Data,
     ) -> Result<Request> {
-        let (envelope, arrived) = self.proto.release_taken(message.0)?;
         let request = self.proto.table.claim(Stage::Active)?;
+        let (envelope, arrived) = match self.proto.release_taken(message.0) {
+            Ok(taken) => taken,
+            Err(stale) => {
+                self.proto.table.release(request.index());
+                return Err(stale);
+            }
+        };
         NoUnwind::during(START, || {
             self.receive_arrived(request.index(), &envelope, arrived, data);
         });
         Ok(request)
     }
 
-    /// Discards a taken message; its sender is told that it was received.
+    /// Discards a taken message; its sender is told that it was received. This needs no slot, so
+    /// that it works when none is free.
     pub(in crate::engine) fn discard(&mut self, message: Message) -> Result<()> {
-        let (envelope, arrived) = self.proto.release_taken(message.0)?;
-        let request = self.proto.table.claim(Stage::Active)?;
-        self.receive_arrived(request.index(), &envelope, arrived, Data::NONE);
-        self.proto.free_request(request)
+        let (_, arrived) = self.proto.release_taken(message.0)?;
+        match arrived {
+            Arrived::Eager { peer, header, .. } => self.proto.delivered(peer, &header, 0),
+            Arrived::Offer { peer, header, .. } => {
+                self.proto.unasked.comes(peer);
+                self.proto.acknowledge(peer, header.cookie);
+            }
+            Arrived::Looped { send, .. } => {
+                self.proto.counters.looped += 1;
+                self.proto.complete_send(send);
+            }
+        }
+        // Send an acknowledgement now: this rank may not poll again for long, and the sender waits
+        // for it.
+        if self.proto.has_outgoing() {
+            self.flush_outgoing();
+        }
+        Ok(())
     }
 }

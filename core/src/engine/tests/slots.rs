@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::{Scripted, engine, scripted};
+use super::{Scripted, arrives, engine, scripted};
 use crate::buffer::ContigBuf;
 use crate::config::Settings;
 use crate::device::{Device, Turn, Upper};
@@ -11,8 +11,11 @@ use crate::engine::Data;
 use crate::engine::Engine;
 use crate::engine::short::send::{Launched, UNPOLLED};
 use crate::level::{Single, StateLock};
+use crate::matching::Pattern;
 use crate::request::State as Stage;
-use crate::{Adi, ErrorKind, ProcId, Request, SendArgs};
+use crate::transport::packet::flags;
+use crate::transport::{Header, PacketKind};
+use crate::{Adi, ErrorKind, ProcId, Request, SendArgs, TypedBuf};
 
 /// A request that a hook holds; it is over when the hook says so.
 struct Held;
@@ -91,4 +94,83 @@ fn what_finds_no_room_spends_nothing() {
         }
         assert!(launch(false) == Launched::Yes, "waited: {waited}");
     }
+}
+
+/// A matched message is not lost when no slot is free to receive it. To discard it takes no slot.
+#[test]
+fn a_taken_message_waits_for_a_slot() {
+    let engine = engine();
+    let mut state = engine.state.lock();
+    let mut slot = None;
+    for _ in 1..Request::MAX_ACTIVE {
+        slot = Some(state.proto.table.claim(Stage::Active).unwrap());
+    }
+    drop(state);
+    let header = |kind: PacketKind, tag, flags| Header {
+        kind: kind as u8,
+        flags,
+        context: 3,
+        source: 1,
+        tag,
+        cookie: 40 + tag,
+        ..Header::default()
+    };
+    let mut offer = [0; 48];
+    offer[0] = 200;
+    arrives(&engine, header(PacketKind::Eager, 0, 0), &[7; 8]);
+    arrives(
+        &engine,
+        header(PacketKind::Eager, 1, flags::SYNCHRONOUS),
+        &[7; 8],
+    );
+    arrives(&engine, header(PacketKind::Offer, 2, 0), &offer);
+    let [received, synchronous, offered] = [0, 1, 2].map(|tag| {
+        let from = Pattern {
+            context: 3,
+            source: Some(1),
+            tag: Some(tag),
+        };
+        engine
+            .improbe_unchecked(&from)
+            .unwrap()
+            .expect("it has come")
+            .0
+    });
+    let mut bytes = [0_u8; 8];
+    let layout = portolan_datatype::Layout::of::<u8>();
+    let mut receive = || {
+        // SAFETY: the bytes outlive the request, which is over when the call returns.
+        unsafe {
+            let buf = TypedBuf {
+                ptr: bytes.as_mut_ptr(),
+                count: 8,
+                layout: &layout,
+                memory: crate::buffer::MemoryKind::Host,
+            };
+            engine.imrecv_unchecked(received, buf)
+        }
+    };
+    for _ in 0..2 {
+        assert_eq!(receive().unwrap_err().kind(), ErrorKind::Exhausted);
+    }
+    for message in [synchronous, offered] {
+        engine.discard(message).unwrap();
+        let again = engine.discard(message).unwrap_err();
+        assert_eq!(again.kind(), ErrorKind::InvalidRequest);
+    }
+    let mut state = engine.state.lock();
+    let told = |header: &Header| (header.kind == PacketKind::Done as u8, header.cookie);
+    let sent: Vec<_> = state.transport.sent.iter().map(told).collect();
+    assert_eq!(sent, [(true, 41), (true, 42)], "both senders know");
+    state.proto.table.release(slot.unwrap().index());
+    drop(state);
+    let request = receive().expect("a slot is free");
+    assert_eq!(engine.wait(request).unwrap().bytes, 8);
+    let stale = receive().unwrap_err();
+    assert_eq!(stale.kind(), ErrorKind::InvalidRequest);
+    assert_eq!(bytes, [7; 8]);
+    assert!(
+        engine.state.lock().proto.table.has_room(),
+        "its slot is free again"
+    );
 }
