@@ -196,13 +196,13 @@ impl Proto {
         }
     }
 
-    /// Handles the freeing of a region of driven memory: the streams out of it end.
+    /// Handles the freeing of a region: the streams out of it end, and the gets that they serve
+    /// fail. (A stream names only the region's slot, which the next region may use.)
     pub(in crate::engine) fn end_streams_of(&mut self, index: u32) {
-        let of_it = |stream: &Stream| {
-            let region =
-                matches!(stream.source, StreamSource::Region { region, .. } if region == index);
-            region && stream.loader.is_some()
-        };
+        let of_it = |stream: &Stream| matches!(stream.source, StreamSource::Region { region, .. } if region == index);
+        if !self.streams.iter().any(of_it) {
+            return;
+        }
         let all = std::mem::take(&mut self.streams).into_iter();
         let (ended, others): (Vec<_>, Vec<_>) = all.partition(of_it);
         self.streams = others.into();

@@ -187,9 +187,7 @@ impl<T: Transport> State<T> {
         let name = (parts.index, parts.generation);
         let mut told = std::mem::take(&mut memory.told);
         self.proto.withdraw_region(name, &mut told);
-        if memory.driven.is_some() {
-            self.proto.end_streams_of(parts.index);
-        }
+        self.proto.end_streams_of(parts.index);
         let Some(token) = memory.token else {
             return Ok(()); // Reached by packets, which find nothing from now on.
         };

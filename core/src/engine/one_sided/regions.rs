@@ -211,7 +211,8 @@ impl Regions {
         (end <= memory.len as u64).then(|| memory.ptr.wrapping_add(offset as usize))
     }
 
-    /// Copies out of a region for a peer's get; zeroes if the region is gone meanwhile.
+    /// Copies out of a region for a peer's get; zeroes if there is no such region. (The streams out
+    /// of a region end when it is freed.)
     pub(in crate::engine) fn read(&self, index: u32, offset: usize, target: *mut u8, len: usize) {
         let generation = self.slots.get(index as usize).map_or(0, |slot| slot.0);
         match self.locate(index, generation, offset as u64, len) {

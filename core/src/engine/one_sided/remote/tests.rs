@@ -119,6 +119,32 @@ fn without_registered_memory_everything_goes_by_packets() {
     );
 }
 
+/// The next region takes the slot of the one that was freed, but a get never reads from both.
+#[test]
+fn a_get_by_packets_fails_if_the_region_is_freed_meanwhile() {
+    const LEN: usize = 1 << 20;
+    for another in [false, true] {
+        let ranks = two(TransportCaps::empty());
+        let region = ranks[1].alloc_region(LEN).unwrap();
+        let mut bytes = vec![7_u8; LEN];
+        let to = ProcId::new(1);
+        // SAFETY: the bytes are borrowed until the request is over.
+        let get = unsafe { ranks[0].get(to, &region.key, 0, bytes.as_mut_ptr(), LEN) }.unwrap();
+        for _ in 0..4 {
+            ranks
+                .iter()
+                .for_each(|rank| rank.device_check(Check::NonBlocking).unwrap());
+        }
+        assert!(!ranks[0].is_complete(get), "it is under way");
+        // SAFETY: nobody has a pointer into it.
+        unsafe { ranks[1].free_region(region) }.unwrap();
+        if another {
+            ranks[1].alloc_region(LEN).unwrap();
+        }
+        assert_eq!(over(&ranks, get), Err(ErrorKind::RemoteAccess));
+    }
+}
+
 /// A transfer of 1 MiB. The network does half of it, which is as much as may be under way, before
 /// the first rank loses it. No death is reported with that.
 #[test]
