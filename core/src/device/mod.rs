@@ -586,7 +586,7 @@ pub unsafe trait Device {
     fn direct(&self, peer: ProcId, key: &RegionKey) -> Option<std::ptr::NonNull<u8>>;
 
     /// Starts to write `len` bytes to a peer's region. The request completes when `source` may be
-    /// used again; [`flush`](Self::flush) waits until the bytes are there.
+    /// used again; [`flush`](Self::flush) waits until the bytes are there, or were refused.
     ///
     /// # Errors
     /// [`RemoteAccess`](crate::ErrorKind::RemoteAccess) if the range is outside of the region.
@@ -640,7 +640,7 @@ pub unsafe trait Device {
     /// Waits until everything that was put to `peer` is there, and every atomic has taken effect.
     ///
     /// # Errors
-    /// [`PeerFailed`](crate::ErrorKind::PeerFailed).
+    /// `RemoteAccess` if a put was refused; [`PeerFailed`](crate::ErrorKind::PeerFailed).
     fn flush(&self, peer: ProcId) -> Result<()>;
 
     // ---- Waiting on memory that peers store into -----------------------------------------------

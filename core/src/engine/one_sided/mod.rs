@@ -446,6 +446,10 @@ impl Proto {
                     self.shared.wake();
                 }
             }
+            step::FLUSH if self.active.refused_puts.remove(&peer) => {
+                let reply = one_sided(step::REFUSED, header.cookie, 0);
+                self.queue_control(peer, reply, &[]);
+            }
             step::FLUSH => {
                 let reply = one_sided(step::VALUE, header.cookie, 0);
                 self.queue_control(peer, reply, &[0; 8]);
@@ -520,8 +524,8 @@ impl Proto {
     }
 
     /// Refuses an access, because the region has been freed or the peer is wrong, and tells the
-    /// peer. (A put has no request that could fail, and the flush that follows it cannot tell, so
-    /// it is reported here.)
+    /// peer. A put has no request that could fail: its cookie is 0, and the peer's next flush
+    /// fails.
     #[cold]
     pub(in crate::engine) fn refuse_access(&mut self, peer: u32, cookie: u32) {
         crate::log!(
@@ -531,7 +535,11 @@ impl Proto {
             "one-sided access outside of a live region, or to memory that its driver does not copy"
         );
         self.counters.refused_accesses += 1;
-        self.queue_control(peer, one_sided(step::REFUSED, cookie, 0), &[]);
+        if cookie == 0 {
+            self.active.refused_puts.insert(peer);
+        } else {
+            self.queue_control(peer, one_sided(step::REFUSED, cookie, 0), &[]);
+        }
     }
 
     fn on_fetched(&mut self, peer: u32, header: &Header, payload: Payload<'_>) {

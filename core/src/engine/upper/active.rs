@@ -36,6 +36,8 @@ pub(in crate::engine) struct ActiveState {
     handled: BTreeMap<u32, u32>,
     /// Peers to which one-sided packets have been sent since the last flush.
     pub(in crate::engine) unflushed: BTreeSet<u32>,
+    /// Peers of whose puts this rank has refused one since their last flush.
+    pub(in crate::engine) refused_puts: BTreeSet<u32>,
     /// Acknowledgements that arrived during the poll.
     pub(in crate::engine) done_packets: Vec<(u32, Header)>,
     /// Peers that sent nonsense during the poll.
@@ -63,6 +65,7 @@ impl ActiveState {
         self.used.remove(&peer);
         self.handled.remove(&peer);
         self.unflushed.remove(&peer);
+        self.refused_puts.remove(&peer);
     }
 }
 

@@ -119,6 +119,28 @@ fn without_registered_memory_everything_goes_by_packets() {
     );
 }
 
+/// A put has no request that could fail later, so the flush says that it was refused, once.
+#[test]
+fn a_flush_says_that_a_put_was_refused() {
+    let ranks = two(TransportCaps::empty());
+    let flush = || {
+        let request = ranks[0].state.lock().start_flush(1).unwrap();
+        over(&ranks, request)
+    };
+    let regions = [(); 2].map(|()| ranks[1].alloc_region(5000).unwrap());
+    let [freed, live] = regions.map(|region| (region.key, region));
+    assert_eq!(put(&ranks, &freed.0, &[9; 5000]), Ok(()));
+    assert_eq!(flush(), Ok(()));
+    // SAFETY: nobody has a pointer into it.
+    unsafe { ranks[1].free_region(freed.1) }.unwrap();
+    assert_eq!(put(&ranks, &freed.0, &[9; 5000]), Ok(()));
+    assert_eq!(put(&ranks, &live.0, &[9; 5000]), Ok(()));
+    assert_eq!(flush(), Err(ErrorKind::RemoteAccess));
+    assert_eq!(put(&ranks, &live.0, &[8; 5000]), Ok(()));
+    assert_eq!(flush(), Ok(()));
+    assert_eq!(bytes_of(&live.1), [8; 5000]);
+}
+
 /// The next region takes the slot of the one that was freed, but a get never reads from both.
 #[test]
 fn a_get_by_packets_fails_if_the_region_is_freed_meanwhile() {
