@@ -383,3 +383,24 @@ fn all_that_the_dead_had_sent_is_found_by_probes() {
     assert_dead(here.probe(&from(Some(1))));
     assert_dead(here.iprobe(&from(Some(1))));
 }
+
+/// A rank that only spins reports a long wait, too.
+#[test]
+fn who_only_spins_reports_what_it_waits_for() {
+    let (settings, wrong) =
+        Settings::inspect([("PORTOLAN_WAIT", "spin"), ("PORTOLAN_STUCK_AFTER", "0.001")]);
+    assert!(wrong.is_empty(), "{wrong:?}");
+    let engine = Engine::<_, Single>::new(scripted(), &settings).unwrap();
+    let reports = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&reports);
+    engine.on_stuck(Box::new(move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+    }));
+    let mut looks = 0_u32;
+    let reported = || {
+        looks += 1;
+        reports.load(Ordering::Relaxed) > 0 || looks > 20_000_000
+    };
+    engine.wait_for(&crate::Group::world(2), reported).unwrap();
+    assert_eq!(reports.load(Ordering::Relaxed), 2, "once, and its end");
+}

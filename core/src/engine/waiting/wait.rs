@@ -210,7 +210,6 @@ impl<T: Transport, L: Level> Engine<T, L> {
     /// The operation that is waited for may use a buffer of the caller's, and progress calls
     /// foreign code: the hook that reports long waits, drivers of accelerators, a subscriber of
     /// `tracing`. A panic in any of them must not unwind the caller's frame.
-    /// may end the caller's frame.
     #[inline]
     pub(in crate::engine) fn block_until<R>(
         &self,
@@ -324,6 +323,9 @@ impl<T: Transport, L: Level> Engine<T, L> {
                     waiter.turns = waiter.turns.wrapping_add(1);
                     if waiter.turns.is_multiple_of(TURNS) {
                         waiter.look_for_leavers(&mut state);
+                        // A wait that only spins gets no further than this for minutes.
+                        drop(state);
+                        self.report_if_stuck(waiter);
                     }
                 }
             }
