@@ -197,6 +197,12 @@ impl<T: Transport> State<T> {
         // A receive in hand is posted, so that it is found among the others.
         self.post_in_hand();
         for index in self.proto.requests_of(peer) {
+            // The receiver, which would close the word of an offer, is gone.
+            if let Op::Send(op) = &mut self.proto.table.entry(index).op
+                && let Some(word) = op.word.take()
+            {
+                self.transport.offer_close(word);
+            }
             self.release_offer(index);
             let blamed = self.proto.to_blame(index, peer);
             self.proto.fail_request(index, blamed);

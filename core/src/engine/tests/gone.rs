@@ -404,3 +404,35 @@ fn who_only_spins_reports_what_it_waits_for() {
     engine.wait_for(&crate::Group::world(2), reported).unwrap();
     assert_eq!(reports.load(Ordering::Relaxed), 2, "once, and its end");
 }
+
+/// The words of offers to a peer that has died are free again.
+#[test]
+fn a_death_frees_the_words_of_offers() {
+    let options = memory::Options {
+        offers: 3,
+        ..memory::Options::default()
+    };
+    let settings = Settings::default();
+    let mut ranks = memory::network_with(3, options).into_iter();
+    let mut rank = || Engine::<_, Single>::new(ranks.next().unwrap(), &settings).unwrap();
+    let (here, peer, other) = (rank(), rank(), rank());
+    let bytes = vec![7_u8; 100_000];
+    let offer = |to| {
+        let to = SendArgs::new(ProcId::new(to), 3, 0, 0);
+        // SAFETY: the bytes outlive the requests, which all end below.
+        unsafe { here.isend_contig(&to, bytes.as_ptr(), bytes.len()) }.unwrap()
+    };
+    let doomed = [1, 1, 1].map(offer);
+    peer.declare_self_failed("it is what this test is about");
+    doomed.iter().for_each(|&send| assert_dead(here.wait(send)));
+    let sends = [2, 2, 2].map(offer);
+    for send in sends {
+        here.cancel(send).unwrap();
+        let outcome = here.test(send).unwrap();
+        assert!(
+            outcome.is_some_and(|status| status.cancelled),
+            "the offer has a word"
+        );
+    }
+    drop(other);
+}
