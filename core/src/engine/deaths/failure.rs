@@ -204,7 +204,7 @@ impl<T: Transport> State<T> {
                 self.transport.offer_close(word);
             }
             self.release_offer(index);
-            let blamed = self.proto.to_blame(index, peer);
+            let blamed = self.proto.blamed_for(index, peer);
             self.proto.fail_request(index, blamed);
         }
         self.end_collectives(peer);
@@ -298,7 +298,7 @@ impl Proto {
     /// The peer whose end is the reason that an operation ends that needs `peer`. A rank that
     /// leaves may do so because of a death; in a collective context every member learns of that
     /// death.
-    fn to_blame(&mut self, index: u32, peer: u32) -> u32 {
+    fn blamed_for(&mut self, index: u32, peer: u32) -> u32 {
         let send = self.table.entry(index).op.send();
         let context = send.map(|(args, ..)| args.envelope.context);
         context
