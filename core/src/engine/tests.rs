@@ -10,6 +10,7 @@ use proptest::prelude::*;
 
 mod bundles;
 mod gone;
+mod left_over;
 mod naps;
 mod queued;
 mod scripted;

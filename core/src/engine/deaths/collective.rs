@@ -3,20 +3,24 @@
 //!
 //! In such a context a rank may wait for a living rank that in turn waits, directly or not, for the
 //! dead one, or that has heard of the death and has given up. So every operation that has not been
-//! matched ends with the error, and so do operations that are started later. Announced messages
-//! that no receive here will ask for any more are dropped, so that their senders do not wait.
+//! matched ends with the error, and so do operations that are started later. Messages that wait
+//! here for a receive are dropped: they belong to operations that end as well, and no other
+//! operation may receive them. A sender that waits for its message to be received is told that it
+//! was.
 //! Matched operations go on, because both sides are there for them.
 
 use crate::device::ProcId;
 use crate::engine::entry::SendStage;
+use crate::engine::short::outgoing::Peer;
 use crate::engine::short::unexpected::{Arrived, OfferBody};
 use crate::engine::state::{Proto, State};
 use crate::group::Group;
+use crate::transport::packet::flags;
 use crate::transport::{Header, Transport};
 
 impl<T: Transport> State<T> {
     /// Handles the death of `peer`: ends the unmatched sends of its communicators' collective
-    /// operations, and drops the messages that were announced for them. (Receives end in
+    /// operations, and drops the messages that wait here for them. (Receives end in
     /// `requests_of`, with the other operations that wait for the dead.)
     pub(in crate::engine) fn end_collectives(&mut self, peer: u32) {
         for index in self.proto.collective_sends(peer) {
@@ -27,8 +31,21 @@ impl<T: Transport> State<T> {
                 self.proto.fail_request(index, peer);
             }
         }
-        for (from, header, body, taken) in self.proto.collective_offers(peer) {
-            self.drop_offer(from, &header, &body, taken);
+        for arrived in self.proto.collective_arrivals(peer) {
+            match arrived {
+                Arrived::Offer {
+                    peer,
+                    header,
+                    body,
+                    taken,
+                } => self.drop_offer(peer, &header, &body, taken),
+                Arrived::Eager { peer, header, .. } => {
+                    if header.flags & flags::SYNCHRONOUS != 0 {
+                        self.proto.acknowledge(peer, header.cookie);
+                    }
+                }
+                Arrived::Looped { .. } => {}
+            }
         }
     }
 
@@ -65,9 +82,10 @@ impl Proto {
         sends.map(|(index, _)| index).collect()
     }
 
-    /// Removes the announced messages in those contexts from the queue. The last member says
-    /// whether this rank has already taken the offer, so that its sender can no longer cancel it.
-    fn collective_offers(&mut self, peer: u32) -> Vec<(u32, Header, OfferBody, bool)> {
+    /// Removes from the queue the messages of other ranks that wait in those contexts. If `peer` has
+    /// left in good order, only the announced ones: an operation that it has finished may be under
+    /// way here, and need the others.
+    fn collective_arrivals(&mut self, peer: u32) -> Vec<Arrived> {
         let mut contexts: Vec<u32> = self.unexpected.iter().map(|(_, e, _)| e.context).collect();
         contexts.sort_unstable();
         contexts.dedup();
@@ -75,19 +93,21 @@ impl Proto {
         if contexts.is_empty() {
             return Vec::new();
         }
-        let dropped = self.unexpected.drain_if(|envelope, arrived| {
-            matches!(arrived, Arrived::Offer { .. }) && contexts.contains(&envelope.context)
-        });
-        let offer = |(_, arrived)| match arrived {
-            Arrived::Offer {
-                peer,
-                header,
-                body,
-                taken,
-            } => Some((peer, header, body, taken)),
-            Arrived::Eager { .. } | Arrived::Looped { .. } => None,
+        let left = self.peers[peer as usize].flags & Peer::LEFT != 0;
+        let goes = |arrived: &Arrived| match arrived {
+            Arrived::Offer { .. } => true,
+            Arrived::Eager { .. } => !left,
+            Arrived::Looped { .. } => false,
         };
-        dropped.into_iter().filter_map(offer).collect()
+        let dropped = self
+            .unexpected
+            .drain_if(|envelope, arrived| goes(arrived) && contexts.contains(&envelope.context));
+        let mut arrivals = Vec::with_capacity(dropped.len());
+        for (_, arrived) in dropped {
+            self.unstore(&arrived);
+            arrivals.push(arrived);
+        }
+        arrivals
     }
 
     /// Whether this is a collective context of a communicator.
