@@ -39,6 +39,13 @@ pub(super) struct Stray {
     bytes: Vec<u8>,
 }
 
+impl Stray {
+    /// The context in which it was sent.
+    pub(super) fn context(&self) -> u32 {
+        self.from.context
+    }
+}
+
 /// A number that tells groups apart, and the order of their members.
 pub(super) fn mark(group: &Group) -> u64 {
     mix(group.iter().map(|member| u64::from(member.index())))

@@ -1,9 +1,16 @@
 //! Context ids: how the ranks of a communicator agree on an id that is free on all of them.
 //!
 //! Every rank keeps a bit mask of its free ids. The ranks of the parent intersect their masks by an
-//! all-reduce and take the lowest bit that remains, which is the same on all of them. Freeing sets
-//! the bit in the local mask only. So an id is used again if, and only if, every rank that takes
-//! part in a creation has freed it.
+//! all-reduce and take the lowest bit that remains, which is the same on all of them. Freeing is
+//! local too, so an id is used again only once every rank that takes part in a creation has freed
+//! it.
+//!
+//! **Leftovers.** A rank may free a communicator while messages for it wait here, or are still on
+//! their way: messages that were never received, or those of a collective operation that a death
+//! has ended. The next communicator with that id must not receive them. So each rank discards what
+//! waits in the contexts of a freed communicator (`sweep.rs`), and then withholds the id from its
+//! next offers, during which late messages arrive. Just before it offers the id again, it discards
+//! those as well. If the ranks find no id that all of them offer, they offer the withheld ones, too.
 //!
 //! **Several creations** may be in progress on a rank at once: in several threads, from different
 //! parents, and in the background (`later.rs`). Only one creation by a blocking call can hold a
@@ -21,6 +28,7 @@
 //! from a third set, which is never offered to other ranks. The same id may be in use on several
 //! ranks; the messages do not clash, because they never leave their rank.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use super::meet::Call;
@@ -34,7 +42,7 @@ pub(super) const WORDS: usize = 64;
 /// A range of ids with one mask: its first id and length. The three ranges together fill the
 /// smallest number of contexts that a device may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     /// Agreed on by blocking calls.
     InCalls,
     /// Agreed on in the background.
@@ -58,6 +66,15 @@ impl Kind {
         match self {
             Self::InCalls => 4096,
             Self::Later | Self::OfOne => 2048,
+        }
+    }
+
+    /// How many of the ids freed last are withheld. A rank's messages to itself are never on their
+    /// way: they wait in its own queue as soon as they are sent.
+    const fn withheld(self) -> usize {
+        match self {
+            Self::InCalls | Self::Later => 64,
+            Self::OfOne => 0,
         }
     }
 
@@ -95,7 +112,7 @@ pub(super) enum Whom {
 }
 
 impl Key {
-    fn kind(&self) -> Kind {
+    pub(super) fn kind(&self) -> Kind {
         match self.whom {
             Whom::AllLater => Kind::Later,
             _ => Kind::InCalls,
@@ -117,12 +134,36 @@ struct State {
 /// The ids of one kind.
 #[derive(Debug)]
 struct Ids {
-    /// Bit set: the id is free.
+    /// Bit set: the id is free, and may be offered.
     free: [u64; WORDS],
+    /// Ids that are free but withheld, in the order in which they were freed. What waited in their
+    /// contexts has been discarded.
+    withheld: VecDeque<u32>,
+    /// Ids that are free, but in whose contexts messages may wait.
+    unswept: Vec<u32>,
     /// The agreements in progress on this rank, in ascending order.
     agreeing: Vec<Key>,
     /// The agreement that holds the mask.
     holder: Option<Key>,
+}
+
+/// Ids in whose contexts messages may wait that have to be discarded. Until
+/// [`swept`](Pool::swept) they belong to the call that has taken them.
+#[derive(Debug)]
+pub(super) struct ToSweep {
+    kind: Kind,
+    /// Ids that may be offered afterwards.
+    ripe: Vec<u32>,
+    /// Ids that are withheld afterwards.
+    fresh: Vec<u32>,
+}
+
+impl ToSweep {
+    /// The first context of each id.
+    pub(super) fn contexts(&self) -> impl Iterator<Item = u32> {
+        let ids = self.ripe.iter().chain(&self.fresh);
+        ids.map(|id| id * super::STRIDE)
+    }
 }
 
 /// A mask; the last word is 0 if it is empty because another agreement holds the mask.
@@ -139,6 +180,8 @@ impl Pool {
             }
             Ids {
                 free,
+                withheld: VecDeque::new(),
+                unswept: Vec::new(),
                 agreeing: Vec::new(),
                 holder: None,
             }
@@ -169,14 +212,59 @@ impl Pool {
         Some(state.take(Kind::OfOne.first() + at))
     }
 
-    /// Marks the id of `context` as free on this rank.
+    /// Frees the id of `context` on this rank. No message may wait in its contexts.
     pub(super) fn release(&self, context: u32) {
         let id = context / super::STRIDE;
         let mut state = lock(&self.0);
-        let (word, bit) = state.bit(id);
-        debug_assert_eq!(*word & bit, 0, "context {context} freed twice");
-        *word |= bit;
+        state.check_taken(id);
         state.live -= 1;
+        let kind = Kind::of(id);
+        if kind.withheld() == 0 {
+            state.free(id);
+        } else {
+            state.ids[kind as usize].withheld.push_back(id);
+        }
+    }
+
+    /// Like [`release`](Self::release), where messages may wait.
+    fn release_unswept(&self, context: u32) {
+        let id = context / super::STRIDE;
+        let mut state = lock(&self.0);
+        state.check_taken(id);
+        state.live -= 1;
+        state.ids[Kind::of(id) as usize].unswept.push(id);
+    }
+
+    /// Takes the ids whose contexts have to be swept before an agreement: those that were freed
+    /// unswept, and those that are withheld no longer, which are all of them if `all`.
+    pub(super) fn to_sweep(&self, kind: Kind, all: bool) -> ToSweep {
+        let mut state = lock(&self.0);
+        let ids = &mut state.ids[kind as usize];
+        let mut fresh = std::mem::take(&mut ids.unswept);
+        let keep = if all { 0 } else { kind.withheld() };
+        let over = (ids.withheld.len() + fresh.len()).saturating_sub(keep);
+        let of_withheld = over.min(ids.withheld.len());
+        let mut ripe: Vec<u32> = ids.withheld.drain(..of_withheld).collect();
+        ripe.extend(fresh.drain(..over - of_withheld));
+        ToSweep { kind, ripe, fresh }
+    }
+
+    /// Gives back ids whose contexts have been swept.
+    pub(super) fn swept(&self, ids: ToSweep) {
+        let mut state = lock(&self.0);
+        state.ids[ids.kind as usize].withheld.extend(ids.fresh);
+        for id in ids.ripe {
+            state.free(id);
+        }
+    }
+
+    /// From now on, ids that were withheld may be offered. For agreements inside progress, which
+    /// cannot sweep their contexts once more.
+    pub(super) fn withhold_none(&self, kind: Kind) {
+        let mut state = lock(&self.0);
+        for id in std::mem::take(&mut state.ids[kind as usize].withheld) {
+            state.free(id);
+        }
     }
 
     pub(super) fn live(&self) -> u32 {
@@ -204,6 +292,21 @@ impl State {
         (word, 1 << (at % 64))
     }
 
+    fn free(&mut self, id: u32) {
+        let (word, bit) = self.bit(id);
+        *word |= bit;
+    }
+
+    fn check_taken(&mut self, id: u32) {
+        if cfg!(debug_assertions) {
+            let (word, bit) = self.bit(id);
+            let is_free = *word & bit != 0;
+            let ids = &self.ids[Kind::of(id) as usize];
+            let is_freed = is_free || ids.withheld.contains(&id) || ids.unswept.contains(&id);
+            assert!(!is_freed, "context id {id} freed twice");
+        }
+    }
+
     fn take(&mut self, id: u32) -> u32 {
         let (word, bit) = self.bit(id);
         *word &= !bit;
@@ -223,17 +326,36 @@ pub struct Lease(Arc<Leased>);
 struct Leased {
     pool: Arc<Pool>,
     context: u32,
+    /// No message waits in the contexts.
+    swept: bool,
 }
 
 impl Lease {
     pub(super) fn new(pool: Arc<Pool>, context: u32) -> Self {
-        Self(Arc::new(Leased { pool, context }))
+        Self(Arc::new(Leased {
+            pool,
+            context,
+            swept: false,
+        }))
+    }
+
+    /// Runs `sweep`, which discards what waits in the contexts, unless another lease lives: its
+    /// operation may still need these messages.
+    pub(super) fn sweep_if_last(&mut self, sweep: impl FnOnce()) {
+        if let Some(leased) = Arc::get_mut(&mut self.0) {
+            sweep();
+            leased.swept = true;
+        }
     }
 }
 
 impl Drop for Leased {
     fn drop(&mut self) {
-        self.pool.release(self.context);
+        if self.swept {
+            self.pool.release(self.context);
+        } else {
+            self.pool.release_unswept(self.context);
+        }
     }
 }
 
@@ -331,14 +453,25 @@ impl<D: Device> Communicator<D> {
                 .on_device(attributes.name)
         };
         if ranks == 1 {
+            self.sweep(Kind::OfOne, false);
             return pool.take_of_one().ok_or_else(none_left);
         }
+        self.sweep(key.kind(), false);
         let claim = pool.claim(key);
+        let mut offers_all = false;
         loop {
             let mut offer = claim.offer();
             and(&mut offer)?;
             if offer[WORDS] != 0 {
-                return claim.take(&offer).ok_or_else(none_left);
+                if let Some(context) = claim.take(&offer) {
+                    return Ok(context);
+                }
+                // The intersection is the same on every rank, so all of them come here together.
+                if offers_all {
+                    return Err(none_left());
+                }
+                offers_all = true;
+                self.sweep(key.kind(), true);
             }
             claim.give_back();
             self.device().device_check(Check::NonBlocking)?;
@@ -391,14 +524,59 @@ mod tests {
             let all = intersect(&[claims[0].offer(), claims[1].offer()]);
             claims.map(|claim| claim.take(&all).unwrap())[0]
         };
+        let offer_all = |rank: usize| {
+            let ids = ranks[rank].to_sweep(Kind::InCalls, true);
+            ranks[rank].swept(ids);
+        };
         assert_eq!((agree(), agree()), (4, 8));
         ranks[0].release(4);
+        offer_all(0);
         assert_eq!(agree(), 12, "rank 1 still uses context 4");
         ranks[0].release(12);
         ranks[1].release(12);
         ranks[1].release(4);
+        offer_all(0);
+        assert_eq!(agree(), 16, "rank 1 withholds contexts 12 and 4");
+        offer_all(1);
         assert_eq!((agree(), agree()), (4, 12));
-        assert_eq!(ranks[0].live(), 4);
+        assert_eq!(ranks[0].live(), 5);
+    }
+
+    /// The ids freed last are not offered; each is swept when it is freed, unless that has been
+    /// done, and before it is offered again.
+    #[test]
+    fn ids_freed_lately_are_withheld() {
+        let pool = Arc::new(Pool::new(u32::MAX));
+        let claim = pool.claim(all(0));
+        let take = || {
+            let context = claim.take(&claim.offer()).unwrap();
+            claim.give_back();
+            context
+        };
+        let sweep = |all| {
+            let ids = pool.to_sweep(Kind::InCalls, all);
+            let contexts: Vec<u32> = ids.contexts().collect();
+            pool.swept(ids);
+            contexts
+        };
+        let some = Kind::InCalls.withheld() as u32;
+        let contexts: Vec<u32> = (0..some + 2).map(|_| take()).collect();
+        pool.release_unswept(contexts[0]);
+        pool.release(contexts[1]);
+        assert_eq!(sweep(false), [0], "the other one is swept");
+        assert_eq!(sweep(false), []);
+        contexts[2..]
+            .iter()
+            .for_each(|&context| pool.release(context));
+        let next = 4 * (some + 2);
+        assert_eq!(take(), next);
+        // Two more than are withheld: the first two that were freed. (Context 4 came first.)
+        assert_eq!(sweep(false), [4, 0]);
+        assert_eq!((take(), take(), take()), (0, 4, next + 4));
+        assert_eq!(sweep(true).len() as u32, some);
+        assert_eq!(take(), 8);
+        pool.release_unswept(8);
+        assert_eq!(sweep(true), [8]);
     }
 
     #[test]

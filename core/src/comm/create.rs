@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::among::Among;
-use super::context::{Key, Whom};
+use super::context::{Key, Kind, Whom};
 use super::meet::Call;
 use super::{Communicator, New, Tag, Topology};
 use crate::device::{Caps, Device, ProcId};
@@ -109,6 +109,7 @@ impl<D: Device> Communicator<D> {
     /// # Errors
     /// [`InvalidCommunicator`](ErrorKind::InvalidCommunicator) if this world already has one.
     pub fn alone(&self) -> Result<Self> {
+        self.sweep(Kind::OfOne, false);
         let Some(context) = self.0.job.pool.reserve_alone() else {
             return Err(self.error(
                 ErrorKind::InvalidCommunicator,

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use super::attributes::Attributes;
-use super::context::{Claim, Key, Offer, Pool, WORDS, Whom, no_id_left};
+use super::context::{Claim, Key, Kind, Offer, Pool, WORDS, Whom, no_id_left};
 use super::gate::Gate;
 use super::tags::Of;
 use super::{Communicator, Errors, Lease, Tag, lock};
@@ -105,6 +105,12 @@ impl<D: Device> Communicator<D> {
     pub(super) fn idup_behind(&self, gate: Option<Arc<Gate>>) -> Result<PendingDup<D>> {
         self.check_members()?;
         let (device, job) = (self.device(), &self.0.job);
+        // Here, because the agreement itself runs inside progress, where no message can be looked
+        // for.
+        match self.size() {
+            1 => self.sweep(Kind::OfOne, false),
+            _ => self.sweep(Kind::Later, false),
+        }
         let request = device.upper_request(Box::new(Duplicate))?;
         let outcome = Arc::new(Mutex::new(Outcome::Pending));
         let agreement = Agreement {
@@ -117,6 +123,7 @@ impl<D: Device> Communicator<D> {
             pool: Arc::clone(&job.pool),
             gate,
             claim: None,
+            offers_all: false,
             distance: 0,
             words: [0; WORDS + 1],
             sent: vec![0; LEN],
@@ -284,6 +291,8 @@ struct Agreement {
     gate: Option<Arc<Gate>>,
     /// `None` until every rank has arrived.
     claim: Option<Claim>,
+    /// The ids freed lately are offered, too, because the ranks had no other id in common.
+    offers_all: bool,
     /// Distance between the ranks of the current exchange; 0 before the first exchange of an
     /// intersection.
     distance: u32,
@@ -352,6 +361,13 @@ impl Agreement {
                 continue;
             };
             let agreed = claim.take(&self.words);
+            if agreed.is_none() && !self.offers_all {
+                self.offers_all = true;
+                self.pool.withhold_none(Kind::Later);
+                claim.give_back();
+                self.words = claim.offer();
+                continue;
+            }
             let agreed = agreed.ok_or_else(|| no_id_left(self.group.size(), self.pool.live()));
             self.claim = None;
             self.end(port, agreed);

@@ -11,9 +11,10 @@
 //! [`create`](Communicator::create) is collective over the parent, whose ranks agree on the context
 //! ids (`context.rs` explains how). [`create_group`](Communicator::create_group) is collective over
 //! the new group only, and [`alone`](Communicator::alone) is local. **Freeing** is local: dropping
-//! the last handle never communicates, and pending operations still complete. The id returns to
-//! this rank's set of free ids once no pending operation holds a [lease](Lease) on it. It is used
-//! again only when it is free on every rank that takes part in a later creation.
+//! the last handle never waits for another rank, and pending operations still complete. Messages
+//! that no receive has matched by then are discarded. The id returns to this rank's set of free ids
+//! once no pending operation holds a [lease](Lease) on it. It is used again only when it is free on
+//! every rank that takes part in a later creation.
 //!
 //! The few collectives here ([`barrier`](Communicator::barrier), [`bcast`](Communicator::bcast),
 //! [`and_words`](Communicator::and_words), [`allgather_words`](Communicator::allgather_words)) are
@@ -32,6 +33,7 @@ mod inter;
 mod later;
 mod meet;
 mod select;
+mod sweep;
 mod tags;
 #[cfg(test)]
 mod tests;
@@ -329,13 +331,18 @@ impl<D: Device> Inner<D> {
 }
 
 impl<D: Device> Drop for Inner<D> {
-    /// Local: the device forgets the contexts. The id becomes free on this rank when the last lease
-    /// is dropped.
+    /// Local: the device forgets the contexts, and discards what waits in them. The id becomes free
+    /// on this rank when the last lease is dropped.
     fn drop(&mut self) {
         let attributes = self.attributes.get_mut();
         attributes.unwrap_or_else(PoisonError::into_inner).clear();
         self.extensions.close(&self.device);
         self.device.comm_free(&self.view());
+        if !std::thread::panicking() {
+            let (device, job, context) = (&self.device, &self.job, self.context);
+            self.lease
+                .sweep_if_last(|| sweep::discard(&**device, job, context));
+        }
     }
 }
 

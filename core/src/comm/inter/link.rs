@@ -24,9 +24,8 @@ type Said = std::result::Result<Vec<u8>, Error>;
 /// and tag. Both leaders count alike, because their calls are paired in order, whether they succeed
 /// or fail.
 ///
-/// The counts belong to the job, not to a communicator. Messages that were never received stay
-/// under the communicator's context. If the next communicator with that context counted from one,
-/// it would take them for its own.
+/// The counts of a communicator are forgotten together with the messages that were never received
+/// there, before another communicator gets its context.
 #[derive(Debug, Default)]
 pub(in super::super) struct Attempts(Mutex<BTreeMap<(u32, u32, u32), u64>>);
 
@@ -37,6 +36,11 @@ impl Attempts {
         let count = all.entry((context, process.index(), tag.0)).or_default();
         *count += 1;
         *count
+    }
+
+    /// Forgets the counts of the communicator with this context.
+    pub(in super::super) fn forget(&self, context: u32) {
+        lock(&self.0).retain(|&(other, ..), _| other != context);
     }
 }
 
