@@ -334,8 +334,6 @@ impl<D: Device> Drop for Inner<D> {
     /// Local: the device forgets the contexts, and discards what waits in them. The id becomes free
     /// on this rank when the last lease is dropped.
     fn drop(&mut self) {
-        let attributes = self.attributes.get_mut();
-        attributes.unwrap_or_else(PoisonError::into_inner).clear();
         self.extensions.close(&self.device);
         self.device.comm_free(&self.view());
         if !std::thread::panicking() {
@@ -343,6 +341,10 @@ impl<D: Device> Drop for Inner<D> {
             self.lease
                 .sweep_if_last(|| sweep::discard(&**device, job, context));
         }
+        // Last, because the delete hooks belong to the program and may panic. The lease, which is
+        // dropped in any case, frees the id, so the device must have forgotten the contexts by then.
+        let attributes = self.attributes.get_mut();
+        attributes.unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 

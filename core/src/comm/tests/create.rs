@@ -183,6 +183,23 @@ fn a_copy_hook_may_use_the_communicator() {
     });
 }
 
+/// The panic must not leave the contexts in use, because their id is free then.
+#[test]
+fn a_delete_hook_that_panics_frees_the_contexts() {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    on_all(1, |world| {
+        let key = Key::<u32>::new().on_delete(|n| assert_eq!(*n, 0, "on purpose"));
+        let first = world.dup().unwrap();
+        let context = first.context();
+        first.set_attribute(&key, 1);
+        catch_unwind(AssertUnwindSafe(|| drop(first))).unwrap_err();
+        assert_eq!(world.live(), 1);
+        let second = world.dup().unwrap();
+        assert_eq!(second.context(), context);
+        second.barrier().unwrap();
+    });
+}
+
 /// Operations that are pending when their communicator is freed still complete.
 #[test]
 fn freeing_leaves_pending_operations_alone() {
