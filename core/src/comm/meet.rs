@@ -28,7 +28,8 @@ pub(super) enum Call<'a> {
     GraphCreate(&'a Graph),
     DistGraphCreateAdjacent,
     DistGraphCreate,
-    IntercommCreate,
+    /// The rank of the local leader.
+    IntercommCreate(u32),
     Merge,
     /// A second context for a communicator that is already made.
     Across,
@@ -66,7 +67,7 @@ impl Call<'_> {
             Self::DistGraphCreate => mix([9]),
             Self::Merge => mix([10]),
             Self::Across => mix([11]),
-            Self::IntercommCreate => mix([12]),
+            Self::IntercommCreate(leader) => mix([12, u64::from(leader)]),
         }
     }
 
@@ -98,7 +99,7 @@ impl Call<'_> {
             }
             Self::DistGraphCreateAdjacent => "dist_graph_create_adjacent".to_owned(),
             Self::DistGraphCreate => "dist_graph_create".to_owned(),
-            Self::IntercommCreate => "intercomm_create".to_owned(),
+            Self::IntercommCreate(leader) => format!("intercomm_create with leader {leader}"),
             Self::Merge => "merge".to_owned(),
         }
     }

@@ -62,13 +62,14 @@ pub struct RemoteLeader<'a, L: Level = Single, D: Device = AnyDevice<L>> {
 impl<L: Level, D: Device> Comm<L, D> {
     /// Makes the intercommunicator of this communicator's ranks and another communicator's (MPI-4
     /// section 7.6.2, `MPI_Intercomm_create`). Collective over both: each side calls it on its own
-    /// communicator, with one of its ranks as `leader`. Only the leader needs to give `remote`; the
-    /// other ranks' is ignored.
+    /// communicator, with one of its ranks as `leader`, the same on all of them. Only the leader
+    /// needs to give `remote`; the other ranks' is ignored.
     ///
     /// # Errors
     /// [`InvalidRank`](ErrorKind::InvalidRank) if a leader is outside of its communicator;
     /// [`InvalidTag`](ErrorKind::InvalidTag); [`InvalidArgument`](ErrorKind::InvalidArgument) if
-    /// the leader has no `remote`, or a rank is on both sides;
+    /// the leader has no `remote`, the ranks of a side name different leaders, or a rank is on both
+    /// sides;
     /// [`InvalidCommunicator`](ErrorKind::InvalidCommunicator) if the leaders' communicator belongs
     /// to another job; those of [`dup`](Self::dup). Errors in a leader's arguments are reported on
     /// every rank of its side.

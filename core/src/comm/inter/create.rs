@@ -30,8 +30,8 @@ pub struct RemoteLeader<'a, D: Device> {
 
 impl<D: Device> InterCommunicator<D> {
     /// The intercommunicator of this group and another (`MPI_Intercomm_create`). Collective over
-    /// both groups: each calls it with its own communicator and leader. `remote` is required on the
-    /// leader and ignored on other ranks.
+    /// both groups: each calls it with its own communicator and leader, and all ranks of a group
+    /// name the same leader. `remote` is required on the leader and ignored on other ranks.
     ///
     /// The error mode is inherited from `local`.
     ///
@@ -39,7 +39,7 @@ impl<D: Device> InterCommunicator<D> {
     /// [`InvalidRank`](ErrorKind::InvalidRank) if a leader is outside of its communicator;
     /// [`InvalidTag`](ErrorKind::InvalidTag); [`InvalidArgument`](ErrorKind::InvalidArgument) if
     /// the leader has no `remote`, the groups have a process in common, or other ranks of this
-    /// group make a communicator of another kind;
+    /// group name another leader or make a communicator of another kind;
     /// [`InvalidCommunicator`](ErrorKind::InvalidCommunicator) if the leaders' communicator belongs
     /// to another job; [`Exhausted`](ErrorKind::Exhausted); [`PeerFailed`](ErrorKind::PeerFailed).
     /// If a leader's arguments are wrong, its whole group gets the error.
@@ -128,7 +128,7 @@ impl<'a, D: Device> Sides<'a, D> {
         // The other side waits for a message even if this side cannot begin.
         let able = self.local.check_members();
         if able.is_ok()
-            && let Err(error) = self.local.meet(Call::IntercommCreate)
+            && let Err(error) = self.local.meet(Call::IntercommCreate(self.leader))
         {
             // All ranks of this side get this error. The other side's leader may be waiting, so it
             // is told. But it may also never call, so this leader does not wait for its answer. In

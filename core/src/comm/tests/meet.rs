@@ -149,8 +149,8 @@ fn who_does_not_make_an_intercommunicator_is_named_and_the_other_group_told() {
                     false => half.dup().map(drop),
                 };
                 let (odd, what) = match callers.start {
-                    0 => (callers.end, ["dup", "intercomm_create"]),
-                    first => (first, ["intercomm_create", "dup"]),
+                    0 => (callers.end, ["dup", "intercomm_create with leader 0"]),
+                    first => (first, ["intercomm_create with leader 0", "dup"]),
                 };
                 let [others, zeros] = what;
                 let what = format!("world rank {odd} calls {others}, world rank 0 calls {zeros}");
@@ -168,6 +168,35 @@ fn who_does_not_make_an_intercommunicator_is_named_and_the_other_group_told() {
             assert_eq!(inter.merge(me >= cut).unwrap().size(), n);
         });
     }
+}
+
+/// Each of the leaders that a group names would wait for the other's messages. Here one of them
+/// does not know the other group at all.
+#[test]
+fn ranks_that_name_different_leaders_are_told_and_so_is_the_other_group() {
+    on_all(4, |world| {
+        let me = world.rank();
+        let half = world.split(Some(u32::from(me == 3)), 0).unwrap().unwrap();
+        let remote = || RemoteLeader {
+            peer: &world,
+            rank: if me == 3 { 0 } else { 3 },
+            tag: Tag(7),
+        };
+        let outcome = match me {
+            1 => InterCommunicator::create(&half, 1, None),
+            _ => InterCommunicator::create(&half, 0, Some(remote())),
+        };
+        let what = match me {
+            3 => "a leader says",
+            _ => {
+                "world rank 1 calls intercomm_create with leader 1, \
+                 world rank 0 calls intercomm_create with leader 0"
+            }
+        };
+        refused(outcome.map(drop), what);
+        let inter = InterCommunicator::create(&half, 0, Some(remote())).unwrap();
+        assert_eq!(inter.merge(me == 3).unwrap().size(), 4);
+    });
 }
 
 /// Messages from failed attempts do not disturb the leaders' next attempt.
