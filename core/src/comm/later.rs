@@ -104,6 +104,9 @@ impl<D: Device> Communicator<D> {
     /// Like [`idup`](Self::idup), behind a gate if there is one.
     pub(super) fn idup_behind(&self, gate: Option<Arc<Gate>>) -> Result<PendingDup<D>> {
         self.check_members()?;
+        // First, because the copy hooks belong to the program and may panic: nothing has begun yet
+        // that the panic could leave behind.
+        let attributes = self.copied_attributes();
         let (device, job) = (self.device(), &self.0.job);
         // Here, because the agreement itself runs inside progress, where no message can be looked
         // for.
@@ -148,7 +151,7 @@ impl<D: Device> Communicator<D> {
             parent: self.clone(),
             request,
             outcome,
-            attributes: self.copied_attributes(),
+            attributes,
             errors: self.errors(),
         })
     }

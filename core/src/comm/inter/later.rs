@@ -49,11 +49,13 @@ impl<D: Device> InterCommunicator<D> {
 
     fn idup_behind(&self, gate: Option<Arc<Gate>>) -> Result<PendingInterDup<D>> {
         let (merged, messages) = (self.merged(), self.messages());
+        // First, because the copy hooks belong to the program and may panic.
+        let attributes = messages.copied_attributes();
         Ok(PendingInterDup {
             parent: self.clone(),
             merged: merged.idup_behind(gate.clone())?,
             messages: merged.idup_behind(gate)?,
-            attributes: messages.copied_attributes(),
+            attributes,
             errors: messages.errors(),
         })
     }

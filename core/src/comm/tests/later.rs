@@ -166,6 +166,37 @@ fn a_duplicate_that_nobody_wants_gives_its_context_back() {
     });
 }
 
+/// Nothing has begun when the hooks run, so a panic leaves no agreement behind, whose context and
+/// request nobody would ever free.
+#[test]
+fn a_copy_hook_that_panics_leaves_no_duplicate_behind() {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    on_all(2, |world| {
+        let half = world.split(Some(world.rank()), 0).unwrap().unwrap();
+        let remote = RemoteLeader {
+            peer: &world,
+            rank: 1 - world.rank(),
+            tag: Tag(1),
+        };
+        let inter = InterCommunicator::create(&half, 0, Some(remote)).unwrap();
+        let key = Key::<u32>::new().on_copy(|_| panic!("on purpose"));
+        world.set_attribute(&key, 1);
+        inter.messages().set_attribute(&key, 1);
+        let live = world.live();
+        let panics = [
+            catch_unwind(AssertUnwindSafe(|| world.idup().map(drop))).is_err(),
+            catch_unwind(AssertUnwindSafe(|| inter.idup().map(drop))).is_err(),
+        ];
+        assert_eq!(panics, [true; 2]);
+        world.delete_attribute(&key);
+        inter.messages().delete_attribute(&key);
+        // Agreements of one parent end in the order in which they began.
+        world.idup().unwrap().wait().unwrap().barrier().unwrap();
+        inter.idup().unwrap().wait().unwrap();
+        assert_eq!(world.live(), live);
+    });
+}
+
 #[test]
 fn a_death_ends_duplicates_in_the_background() {
     for dead in 0..3 {
