@@ -189,14 +189,16 @@ impl Group {
     fn expand(&self, ranges: &[RankRange]) -> Result<Vec<u32>> {
         let mut all = Vec::new();
         for range in ranges {
-            // Checks the ends first, so that a huge range need not be expanded to be rejected.
-            let outside = [range.first, range.last]
-                .into_iter()
-                .find(|&r| r >= self.size());
+            let ranks = range.ranks()?;
+            // Checks the ends first, so that a huge range need not be expanded to be rejected. The
+            // bound itself need not be a rank of the range, nor of the group (MPI-4 section 7.3.2).
+            let steps = ranks.len() as i64 - 1;
+            let end = (i64::from(range.first) + steps * range.stride) as u32;
+            let outside = [range.first, end].into_iter().find(|&r| r >= self.size());
             if let Some(rank) = outside {
                 return Err(self.outside(rank));
             }
-            all.extend(range.ranks()?);
+            all.extend(ranks);
         }
         Ok(all)
     }

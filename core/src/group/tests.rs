@@ -174,3 +174,32 @@ fn errors_say_what_to_use() {
     };
     assert!(text(group.include_ranges(&[range])).contains("outside of a group of 4"));
 }
+
+/// Only the ranks of a range must be in the group, not the bound that the range does not pass.
+#[test]
+fn the_bound_of_a_range_may_be_outside_of_the_group() {
+    let group = Group::world(8);
+    let range = |first, last, stride| {
+        [RankRange {
+            first,
+            last,
+            stride,
+        }]
+    };
+    let legal = range(1, 8, 3);
+    assert_eq!(model(&group.include_ranges(&legal).unwrap()), [1, 4, 7]);
+    let left = group.exclude_ranges(&legal).unwrap();
+    assert_eq!(model(&left), [0, 2, 3, 5, 6]);
+    let one = group.include_ranges(&range(7, u32::MAX, i64::MAX));
+    assert_eq!(model(&one.unwrap()), [7]);
+    for (range, outside) in [
+        (range(2, 8, 3), 8),
+        (range(9, 0, -2), 9),
+        (range(8, 8, 1), 8),
+    ] {
+        let error = group.include_ranges(&range).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidRank);
+        let what = format!("rank {outside} is outside");
+        assert!(error.to_string().contains(&what), "{error}");
+    }
+}
