@@ -1,10 +1,12 @@
 //! Agreement among some ranks of a communicator, without the others.
 //!
-//! The messages travel in a context of the parent that the device knows nothing about. So ranks
-//! there are process numbers, and several agreements of one parent can run in several threads, each
-//! with its own tag. It also means that the device cannot tell which agreements a death concerns,
-//! so a waiting rank checks for dead members of the group itself.
+//! The messages travel in a context of the parent that the device knows nothing about
+//! (`context.rs` lists the contexts). So ranks there are process numbers, and several agreements of
+//! one parent can run in several threads, each with its own tag. It also means that the device
+//! cannot tell which agreements a death concerns, so a waiting rank checks for dead members of the
+//! group itself.
 
+use super::context::AMONG;
 use super::meet::mix;
 use super::{Communicator, NoUnwind, Tag, lock};
 use crate::buffer::ContigBuf;
@@ -14,9 +16,6 @@ use crate::group::Group;
 use crate::matching::Pattern;
 use crate::request::Request;
 use crate::status::Status;
-
-/// Offset of the context in which parts of a communicator agree.
-const CONTEXT: u32 = 2;
 
 /// Some ranks of a communicator, the caller one of them.
 pub(super) struct Among<'a, D: Device> {
@@ -94,7 +93,7 @@ impl<'a, D: Device> Among<'a, D> {
 
     /// Sends to one process and, at the same time, receives from another.
     fn exchange(&self, to: ProcId, sent: &[u8], from: ProcId, received: &mut [u8]) -> Result<()> {
-        let (device, context) = (self.comm.device(), self.comm.context() + CONTEXT);
+        let (device, context) = (self.comm.device(), self.comm.context() + AMONG);
         let me = device.attributes().world_rank;
         let args = SendArgs::new(to, context, me, self.tag.0);
         let pattern = Pattern {

@@ -1,5 +1,6 @@
 //! Validation of the arguments of calls. It happens once, here.
 
+use super::context::COLLECTIVE;
 use super::{Communicator, Source, Tag, Tags};
 use crate::device::{Device, SendArgs, SendMode};
 use crate::error::{Error, ErrorKind, Result};
@@ -22,7 +23,7 @@ impl<D: Device> Communicator<D> {
     /// As [`send_args`](Self::send_args).
     #[inline]
     pub fn collective_args(&self, dest: u32, tag: Tag) -> Result<SendArgs> {
-        self.args_on(self.0.context + 1, SendMode::Standard, dest, tag)
+        self.args_on(self.0.context + COLLECTIVE, SendMode::Standard, dest, tag)
     }
 
     /// The pattern for a receive or probe on this communicator.
@@ -40,7 +41,11 @@ impl<D: Device> Communicator<D> {
     /// As [`pattern`](Self::pattern).
     #[inline]
     pub fn collective_pattern(&self, source: u32, tag: Tag) -> Result<Pattern> {
-        self.pattern_on(self.0.context + 1, Source::Rank(source), Tags::Is(tag))
+        self.pattern_on(
+            self.0.context + COLLECTIVE,
+            Source::Rank(source),
+            Tags::Is(tag),
+        )
     }
 
     /// Checks that `rank` is a rank of this communicator.

@@ -1,16 +1,30 @@
 //! Context ids: how the ranks of a communicator agree on an id that is free on all of them.
 //!
-//! Every rank keeps a bit mask of its free ids. The ranks of the parent intersect their masks by an
-//! all-reduce and take the lowest bit that remains, which is the same on all of them. Freeing is
-//! local too, so an id is used again only once every rank that takes part in a creation has freed
-//! it.
+//! **The contexts of an id.** Id `i` has the contexts `4i` to `4i + 3`:
+//!
+//! | context | its messages | ranks there | tags |
+//! | --- | --- | --- | --- |
+//! | `4i` | point to point | the communicator's | the program's |
+//! | `4i + 1` | collective operations | the communicator's | `tags.rs`, and `coll` |
+//! | `4i + 2` | agreements of some ranks (`among.rs`) | processes | of `create_group` |
+//! | `4i + 3` | between two leaders (`inter/link.rs`) | processes | of the remote leader |
+//!
+//! In `4i + 1`, tags from [`FIRST_FREE_TAG`](super::FIRST_FREE_TAG) on belong to `coll`. The device
+//! is told of the first two contexts ([`CommView`](crate::device::CommView)), or of the first alone
+//! if the ranks perform no collective operations with each other. It knows nothing about the last
+//! two, so it takes ranks there for process numbers.
+//!
+//! **Agreement.** Every rank keeps a bit mask of its free ids. The ranks of the parent intersect
+//! their masks by an all-reduce and take the lowest bit that remains, which is the same on all of
+//! them. Freeing is local, so an id is used again only once every rank that takes part in a
+//! creation has freed it.
 //!
 //! **Leftovers.** A rank may free a communicator while messages for it wait here, or are still on
 //! their way: messages that were never received, or those of a collective operation that a death
 //! has ended. The next communicator with that id must not receive them. So each rank discards what
 //! waits in the contexts of a freed communicator (`sweep.rs`), and then withholds the id from its
-//! next offers, during which late messages arrive. Just before it offers the id again, it discards
-//! those as well. If the ranks find no id that all of them offer, they offer the withheld ones, too.
+//! next offers, while late messages still arrive. Just before it offers the id again, it discards
+//! those as well. If no id is offered by all ranks, they offer the withheld ones, too.
 //!
 //! **Several creations** may be in progress on a rank at once: in several threads, from different
 //! parents, and in the background (`later.rs`). Only one creation by a blocking call can hold a
@@ -35,6 +49,18 @@ use super::meet::Call;
 use super::{Communicator, Tag, lock};
 use crate::device::{Check, Device};
 use crate::error::{Error, ErrorKind, Result};
+
+/// Distance from the contexts of one id to those of the next.
+pub(super) const STRIDE: u32 = 4;
+/// Contexts of a communicator that the device knows of, if its ranks perform collective operations
+/// with each other; otherwise it is the first one only.
+pub(super) const KNOWN: u32 = 2;
+/// Offset of the context of collective operations.
+pub(super) const COLLECTIVE: u32 = 1;
+/// Offset of the context in which some ranks agree.
+pub(super) const AMONG: u32 = 2;
+/// Offset of the context in which leaders of two groups talk.
+pub(super) const LEADERS: u32 = 3;
 
 /// 64-bit words of a mask.
 pub(super) const WORDS: usize = 64;
@@ -162,7 +188,7 @@ impl ToSweep {
     /// The first context of each id.
     pub(super) fn contexts(&self) -> impl Iterator<Item = u32> {
         let ids = self.ripe.iter().chain(&self.fresh);
-        ids.map(|id| id * super::STRIDE)
+        ids.map(|id| id * STRIDE)
     }
 }
 
@@ -172,7 +198,7 @@ pub(super) type Offer = [u64; WORDS + 1];
 impl Pool {
     /// All ids whose contexts the device allows are free.
     pub(super) fn new(max_context_id: u32) -> Self {
-        let there_are = max_context_id.saturating_add(1) / super::STRIDE;
+        let there_are = max_context_id.saturating_add(1) / STRIDE;
         let ids = Kind::ALL.map(|kind| {
             let mut free = [0; WORDS];
             for at in 0..kind.len().min(there_are.saturating_sub(kind.first())) {
@@ -214,7 +240,7 @@ impl Pool {
 
     /// Frees the id of `context` on this rank. No message may wait in its contexts.
     pub(super) fn release(&self, context: u32) {
-        let id = context / super::STRIDE;
+        let id = context / STRIDE;
         let mut state = lock(&self.0);
         state.check_taken(id);
         state.live -= 1;
@@ -228,7 +254,7 @@ impl Pool {
 
     /// Like [`release`](Self::release), where messages may wait.
     fn release_unswept(&self, context: u32) {
-        let id = context / super::STRIDE;
+        let id = context / STRIDE;
         let mut state = lock(&self.0);
         state.check_taken(id);
         state.live -= 1;
@@ -311,7 +337,7 @@ impl State {
         let (word, bit) = self.bit(id);
         *word &= !bit;
         self.live += 1;
-        id * super::STRIDE
+        id * STRIDE
     }
 }
 
@@ -494,149 +520,4 @@ pub(super) fn no_id_left(ranks: u32, live: u32) -> Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn intersect(offers: &[Offer]) -> Offer {
-        let mut all = [u64::MAX; WORDS + 1];
-        for offer in offers {
-            all.iter_mut().zip(offer).for_each(|(a, b)| *a &= b);
-        }
-        all
-    }
-
-    fn all(context: u32) -> Key {
-        let whom = Whom::All;
-        Key { context, whom }
-    }
-
-    fn some(context: u32) -> Key {
-        let whom = Whom::Some(Tag(3));
-        Key { context, whom }
-    }
-
-    #[test]
-    fn an_id_comes_back_when_every_rank_has_freed_it() {
-        let ranks = [(); 2].map(|()| Arc::new(Pool::new(u32::MAX)));
-        assert!(ranks.iter().all(|pool| pool.reserve_first() == 0));
-        let agree = || {
-            let claims = [ranks[0].claim(all(0)), ranks[1].claim(all(0))];
-            let all = intersect(&[claims[0].offer(), claims[1].offer()]);
-            claims.map(|claim| claim.take(&all).unwrap())[0]
-        };
-        let offer_all = |rank: usize| {
-            let ids = ranks[rank].to_sweep(Kind::InCalls, true);
-            ranks[rank].swept(ids);
-        };
-        assert_eq!((agree(), agree()), (4, 8));
-        ranks[0].release(4);
-        offer_all(0);
-        assert_eq!(agree(), 12, "rank 1 still uses context 4");
-        ranks[0].release(12);
-        ranks[1].release(12);
-        ranks[1].release(4);
-        offer_all(0);
-        assert_eq!(agree(), 16, "rank 1 withholds contexts 12 and 4");
-        offer_all(1);
-        assert_eq!((agree(), agree()), (4, 12));
-        assert_eq!(ranks[0].live(), 5);
-    }
-
-    /// The ids freed last are not offered; each is swept when it is freed, unless that has been
-    /// done, and before it is offered again.
-    #[test]
-    fn ids_freed_lately_are_withheld() {
-        let pool = Arc::new(Pool::new(u32::MAX));
-        let claim = pool.claim(all(0));
-        let take = || {
-            let context = claim.take(&claim.offer()).unwrap();
-            claim.give_back();
-            context
-        };
-        let sweep = |all| {
-            let ids = pool.to_sweep(Kind::InCalls, all);
-            let contexts: Vec<u32> = ids.contexts().collect();
-            pool.swept(ids);
-            contexts
-        };
-        let some = Kind::InCalls.withheld() as u32;
-        let contexts: Vec<u32> = (0..some + 2).map(|_| take()).collect();
-        pool.release_unswept(contexts[0]);
-        pool.release(contexts[1]);
-        assert_eq!(sweep(false), [0], "the other one is swept");
-        assert_eq!(sweep(false), []);
-        contexts[2..]
-            .iter()
-            .for_each(|&context| pool.release(context));
-        let next = 4 * (some + 2);
-        assert_eq!(take(), next);
-        // Two more than are withheld: the first two that were freed. (Context 4 came first.)
-        assert_eq!(sweep(false), [4, 0]);
-        assert_eq!((take(), take(), take()), (0, 4, next + 4));
-        assert_eq!(sweep(true).len() as u32, some);
-        assert_eq!(take(), 8);
-        pool.release_unswept(8);
-        assert_eq!(sweep(true), [8]);
-    }
-
-    #[test]
-    fn threads_that_compete_decide_nothing_until_one_has_every_mask() {
-        let ranks = [(); 2].map(|()| Arc::new(Pool::new(u32::MAX)));
-        // On rank 0 the first thread came earlier, on rank 1 the second thread did.
-        let (a0, b1) = (ranks[0].claim(all(4)), ranks[1].claim(some(4)));
-        let (offer_a0, offer_b1) = (a0.offer(), b1.offer());
-        let (b0, a1) = (ranks[0].claim(some(4)), ranks[1].claim(all(4)));
-        let (offer_b0, offer_a1) = (b0.offer(), a1.offer());
-        assert_eq!(intersect(&[offer_a0, offer_a1])[WORDS], 0);
-        assert_eq!(intersect(&[offer_b0, offer_b1])[WORDS], 0);
-        for claim in [&a0, &a1, &b0, &b1] {
-            claim.give_back();
-        }
-        // The next round belongs to the lower parent, whichever thread asks first.
-        assert_eq!(b0.offer()[WORDS], 0);
-        assert_ne!(intersect(&[a0.offer(), a1.offer()])[WORDS], 0);
-        drop((a0, a1));
-        assert_ne!(intersect(&[b0.offer(), b1.offer()])[WORDS], 0);
-    }
-
-    #[test]
-    fn the_devices_largest_context_is_respected() {
-        let pool = Arc::new(Pool::new(11));
-        assert_eq!(pool.reserve_first(), 0);
-        let claim = pool.claim(all(0));
-        assert_eq!(claim.take(&claim.offer()), Some(4));
-        claim.give_back();
-        assert_eq!(claim.take(&claim.offer()), Some(8));
-        claim.give_back();
-        assert_eq!(claim.take(&claim.offer()), None);
-        assert_eq!((pool.take_of_one(), pool.reserve_alone()), (None, None));
-    }
-
-    #[test]
-    fn every_kind_has_ids_and_a_mask_of_its_own() {
-        let pool = Arc::new(Pool::new(32767));
-        let later = Key {
-            context: 0,
-            whom: Whom::AllLater,
-        };
-        let (later, now) = (pool.claim(later), pool.claim(all(4)));
-        let (offers, alone) = ([later.offer(), now.offer()], pool.reserve_alone());
-        assert!(offers.iter().all(|offer| offer[WORDS] != 0));
-        let taken = [
-            later.take(&offers[0]),
-            now.take(&offers[1]),
-            pool.take_of_one(),
-            alone,
-        ];
-        let expected = [Some(4 * 4096), Some(0), Some(4 * 6145), Some(4 * 6144)];
-        assert_eq!(taken, expected);
-        assert_eq!((pool.reserve_alone(), pool.live()), (None, 4));
-        for context in taken.into_iter().flatten() {
-            pool.release(context);
-        }
-        // The last context of the last kind is the least that a device may have as its largest.
-        let last = Kind::OfOne.first() + Kind::OfOne.len();
-        assert_eq!(last * crate::comm::STRIDE, 32768);
-        assert_eq!((pool.reserve_alone(), pool.live()), (alone, 1));
-    }
-}
+mod tests;

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use super::attributes::Attributes;
-use super::context::{Claim, Key, Kind, Offer, Pool, WORDS, Whom, no_id_left};
+use super::context::{COLLECTIVE, Claim, Key, Kind, Offer, Pool, WORDS, Whom, no_id_left};
 use super::gate::Gate;
 use super::tags::Of;
 use super::{Communicator, Errors, Lease, Tag, lock};
@@ -422,7 +422,7 @@ impl Agreement {
                 format!("there is no rank {to}"),
             ));
         };
-        let context = self.context + 1;
+        let context = self.context + COLLECTIVE;
         let args = SendArgs::new(process, context, self.rank, TAG.0);
         let pattern = Pattern {
             context,

@@ -93,9 +93,9 @@ struct Inner<D: Device> {
     group: Group,
     rank: u32,
     tag_ub: u32,
-    /// Context id of point-to-point messages. Collective messages use the next one.
+    /// The first of its contexts (`context.rs` lists them), that of point-to-point messages.
     context: u32,
-    /// Number of contexts that the device knows of: 1 for a communicator without collectives.
+    /// How many of them the device knows of: 1 for a communicator without collectives.
     contexts: u32,
     errors: AtomicU8,
     job: Arc<Job<D>>,
@@ -119,12 +119,6 @@ struct New<'a, D: Device> {
     name: String,
     topology: Option<Arc<Topology>>,
 }
-
-/// Contexts of a communicator that the device knows of: point-to-point and collective.
-const CONTEXTS: u32 = 2;
-/// Distance from one communicator's contexts to the next one's. The range includes the context in
-/// which parts of a communicator agree (`among.rs`).
-const STRIDE: u32 = 4;
 
 impl<D: Device> Communicator<D> {
     /// The communicator of all processes of the device (`MPI_COMM_WORLD`). Local; make it once per
@@ -153,7 +147,7 @@ impl<D: Device> Communicator<D> {
 
     fn build(device: Arc<D>, job: Arc<Job<D>>, new: New<'_, D>) -> Result<Self> {
         let tag_ub = device.attributes().tag_ub;
-        let contexts = if new.collective { CONTEXTS } else { 1 };
+        let contexts = if new.collective { context::KNOWN } else { 1 };
         let view = CommView {
             context: new.context,
             contexts,
@@ -341,8 +335,8 @@ impl<D: Device> Drop for Inner<D> {
             self.lease
                 .sweep_if_last(|| sweep::discard(&**device, job, context));
         }
-        // Last, because the delete hooks belong to the program and may panic. The lease, which is
-        // dropped in any case, frees the id, so the device must have forgotten the contexts by then.
+        // Last, because the delete hooks belong to the program and may panic. The lease is dropped
+        // in any case and frees the id, so the device must have forgotten the contexts by then.
         let attributes = self.attributes.get_mut();
         attributes.unwrap_or_else(PoisonError::into_inner).clear();
     }

@@ -12,7 +12,7 @@
 //! for ever.
 
 use super::Communicator;
-use super::context::Kind;
+use super::context::{Kind, STRIDE};
 use super::extension::Job;
 use crate::device::Device;
 use crate::matching::Pattern;
@@ -33,7 +33,7 @@ impl<D: Device> Communicator<D> {
 /// Discards what waits in the contexts of the communicator whose first context is `first`. No
 /// operation on it may be pending.
 pub(super) fn discard<D: Device>(device: &D, job: &Job<D>, first: u32) {
-    let contexts = first..first + super::STRIDE;
+    let contexts = first..first + STRIDE;
     for context in contexts.clone() {
         // An error (the device has been ended, a member has died) comes only when no message waits
         // that could be taken.

@@ -1,6 +1,6 @@
-//! Assigns the tags of messages on the collective context. No two operations share one: creations
-//! run in the background (`later.rs`), so messages of different operations can be under way between
-//! the same two ranks.
+//! Assigns the tags of messages on the collective context (`context.rs` lists the contexts). No two
+//! operations share one: creations run in the background (`later.rs`), so messages of different
+//! operations can be under way between the same two ranks.
 
 use super::Tag;
 

@@ -1,17 +1,18 @@
 //! Messages between the leaders of two groups, and from each leader to its group.
+//!
+//! The leaders talk in a context of the peer communicator that the device knows nothing about, so
+//! ranks there are process numbers (`../context.rs` lists the contexts).
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+use super::super::context::LEADERS;
 use super::super::{Communicator, NoUnwind, Tag, lock};
 use crate::buffer::ContigBuf;
 use crate::device::{Completion, Device, ProcId, SendArgs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::matching::Pattern;
 
-/// Offset of the peer communicator's context in which leaders talk. The device knows nothing about
-/// it, so ranks there are process numbers.
-const CONTEXT: u32 = 3;
 /// Attempt, round, outcome, length of the body.
 type Head = [u8; 32];
 /// Longest error text that is passed on, in bytes.
@@ -124,7 +125,7 @@ impl<'a, D: Device> Link<'a, D> {
     }
 
     fn way(&self) -> (SendArgs, Pattern) {
-        let context = self.peer.context() + CONTEXT;
+        let context = self.peer.context() + LEADERS;
         let me = self.peer.device().attributes().world_rank;
         let args = SendArgs::new(self.process, context, me, self.tag.0);
         let pattern = Pattern {

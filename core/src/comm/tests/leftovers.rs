@@ -4,6 +4,7 @@
 use super::create::group;
 use super::*;
 use crate::buffer::ContigBuf;
+use crate::comm::context::STRIDE;
 use crate::device::Check;
 use crate::matching::Pattern;
 use crate::request::Request;

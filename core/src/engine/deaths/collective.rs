@@ -82,9 +82,9 @@ impl Proto {
         sends.map(|(index, _)| index).collect()
     }
 
-    /// Removes from the queue the messages of other ranks that wait in those contexts. If `peer` has
-    /// left in good order, only the announced ones: an operation that it has finished may be under
-    /// way here, and need the others.
+    /// Removes from the queue the messages of other ranks that wait in those contexts. If `peer`
+    /// has left in good order, only the announced ones: an operation that it has finished may be
+    /// under way here, and need the others.
     fn collective_arrivals(&mut self, peer: u32) -> Vec<Arrived> {
         let mut contexts: Vec<u32> = self.unexpected.iter().map(|(_, e, _)| e.context).collect();
         contexts.sort_unstable();
