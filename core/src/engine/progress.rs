@@ -54,6 +54,17 @@ impl<T: Transport> State<T> {
 
     /// The slow part, after a poll that delivered `packets` packets: deferred offers, queued
     /// packets, streams, pulls, pushes, hooks, failures.
+    ///
+    /// The order matters:
+    /// - deferred offers come first, because matching them may poll again, and what such a poll
+    ///   notes is handled below;
+    /// - failures come before transfers, so that no transfer of a failed peer is advanced;
+    /// - transfers come before hooks, which see what the transfers have completed;
+    /// - queued packets come last: every phase before may queue some, and they leave in this step.
+    ///
+    /// `work` is computed anew at the end. Offers and `Done` packets that polls have noted
+    /// have been handled by then; what may still be to do is in queues, with awake hooks or in
+    /// `gone`.
     #[cold]
     #[inline(never)]
     fn work(&mut self, packets: usize) -> usize {
