@@ -73,8 +73,8 @@ impl<T: Transport> State<T> {
         self.proto.first_dead(group).map(ProcId::new)
     }
 
-    /// Declares peers dead that sent nonsense during the last poll. They count as dead at once: what
-    /// else they have sent is of no use.
+    /// Declares peers dead that sent nonsense during the last poll. They count as dead at once:
+    /// what else they have sent is of no use.
     pub(in crate::engine) fn declare_misbehaved(&mut self) {
         for (peer, what) in std::mem::take(&mut self.proto.active.misbehaved) {
             if self.proto.peers[peer as usize].flags & Peer::FAILED != 0 {
@@ -93,10 +93,10 @@ impl<T: Transport> State<T> {
         }
     }
 
-    /// Fails peers that are dead, or that have left the job while something was still to go to them:
-    /// operations that wait for them end. This happens only once the transport gives the reason,
-    /// because until then it may have lent memory for what they do, and only once what they had
-    /// sent has arrived: once a poll that began after the peer was noted has delivered nothing.
+    /// Fails peers that are dead, or that have left the job while something was still to go to
+    /// them: operations that wait for them end. This happens only once the transport gives the
+    /// reason, because until then it may have lent memory for what they do, and only once what they
+    /// had sent has arrived: once a poll that began after the peer was noted has delivered nothing.
     /// `packets` is the number that the last poll delivered. Returns how many peers were failed.
     pub(in crate::engine) fn fail_gone(&mut self, packets: usize) -> usize {
         let mut gone = std::mem::take(&mut self.proto.gone);
