@@ -11,6 +11,9 @@ use portolan_datatype::{Layout, Signature};
 
 use crate::pending::Pending;
 
+/// The first context of the first case. The contexts below are those of the communicators that cases
+/// make, which discard the messages there when they are dropped.
+const FIRST_CONTEXT: u32 = 8192;
 /// The number of contexts, and of handler ids, that each case has for itself.
 pub(crate) const CONTEXTS: u32 = 16;
 /// The context, within those of a case, in which barriers run.
@@ -91,7 +94,7 @@ impl<'d, D: Device> Rank<'d, D> {
     /// If `n` is 15 or more.
     pub fn context(&self, n: u32) -> u32 {
         assert!(n < BARRIER, "a case has {BARRIER} contexts");
-        self.number * CONTEXTS + n
+        FIRST_CONTEXT + self.number * CONTEXTS + n
     }
 
     /// A number below 16, made unique among the cases: for handler ids.
@@ -399,7 +402,7 @@ impl<'d, D: Device> Rank<'d, D> {
     #[track_caller]
     pub fn barrier(&self) {
         let (me, size) = (self.me(), self.size());
-        let context = self.number * CONTEXTS + BARRIER;
+        let context = FIRST_CONTEXT + self.number * CONTEXTS + BARRIER;
         for (round, distance) in (0..32).map(|bit| (bit, 1_u32 << bit)) {
             if distance >= size {
                 return;
@@ -423,7 +426,7 @@ impl<'d, D: Device> Rank<'d, D> {
     /// If a rank has died.
     #[track_caller]
     pub fn all_gather(&self, mine: &[u8]) -> Vec<Vec<u8>> {
-        let context = self.number * CONTEXTS + BARRIER;
+        let context = FIRST_CONTEXT + self.number * CONTEXTS + BARRIER;
         let pattern = |from| Pattern {
             context,
             source: Some(from),
