@@ -11,8 +11,8 @@ use portolan_datatype::{Layout, Signature};
 
 use crate::pending::Pending;
 
-/// The first context of the first case. The contexts below are those of the communicators that cases
-/// make, which discard the messages there when they are dropped.
+/// The first context of the first case. The contexts below are those of the communicators that
+/// cases make, which discard the messages there when they are dropped.
 const FIRST_CONTEXT: u32 = 8192;
 /// The number of contexts, and of handler ids, that each case has for itself.
 pub(crate) const CONTEXTS: u32 = 16;
