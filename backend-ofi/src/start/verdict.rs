@@ -165,13 +165,13 @@ fn job_failed(error: JobError) -> Error {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use portolan_core::transport::WIRE_VERSION;
 
     use super::*;
     use crate::addr::Process;
 
-    fn card(node: &str, protocol: &str) -> Card {
+    pub(in crate::start) fn card(node: &str, protocol: &str) -> Card {
         Card {
             process: Process::own(),
             node: node.to_owned(),

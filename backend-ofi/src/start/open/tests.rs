@@ -1,6 +1,7 @@
 use portolan_core::job::{self, JobError};
 
 use super::*;
+use crate::start::verdict::tests::card;
 use crate::testing::opened_or_skipped;
 
 /// A rank's place in a job, which changes the cards that the rank reads.
@@ -122,18 +123,6 @@ fn nobody_ends_before_all_know_why() {
     assert!(ends[0].0.contains("carrier-pigeon"), "{}", ends[0].0);
     for (error, fences) in &ends {
         assert_eq!((error, *fences), (&ends[0].0, 2));
-    }
-}
-
-fn card(node: &str, protocol: &str) -> Card {
-    Card {
-        process: Process::own(),
-        node: node.to_owned(),
-        host: format!("host-of-{node}"),
-        protocol: protocol.to_owned(),
-        address: vec![1],
-        roster: None,
-        pulse: None,
     }
 }
 

@@ -40,6 +40,20 @@ fn region(rank: &Rank, len: usize, fill: u8) -> crate::device::Region {
     region
 }
 
+/// Makes progress on all ranks until each request is complete.
+fn step_until(requests: [(&Rank, Request); 2]) {
+    while !requests
+        .iter()
+        .all(|(rank, request)| rank.is_complete(*request))
+    {
+        for (rank, _) in requests {
+            rank.device_check(Check::NonBlocking).unwrap();
+            // The reference transport streams what it may read while its owner is in a call.
+            rank.state.lock().transport.set_present(true);
+        }
+    }
+}
+
 #[test]
 fn one_copy_from_memory_that_is_shared_and_two_from_other() {
     const LEN: usize = 20_000;
@@ -51,7 +65,6 @@ fn one_copy_from_memory_that_is_shared_and_two_from_other() {
             false => heap.as_mut_ptr(),
         };
         let mut target = vec![0_u8; LEN];
-        // The reference transport streams what it may read while the sender is in a call.
         sender.state.lock().transport.set_present(true);
         // SAFETY: both buffers outlive the requests, which are complete before this ends.
         let [send, receive] = unsafe {
@@ -59,12 +72,7 @@ fn one_copy_from_memory_that_is_shared_and_two_from_other() {
             let receive = receiver.irecv_contig(&from(0), target.as_mut_ptr(), LEN);
             [send, receive.unwrap()]
         };
-        while !(sender.is_complete(send) && receiver.is_complete(receive)) {
-            for rank in [&receiver, &sender] {
-                rank.device_check(Check::NonBlocking).unwrap();
-                sender.state.lock().transport.set_present(true);
-            }
-        }
+        step_until([(&receiver, receive), (&sender, send)]);
         assert_eq!(target, [7; LEN]);
         let pulled = if shared { LEN as u64 } else { 0 };
         assert_eq!(counter(&receiver, "bytes_pulled"), pulled);
@@ -113,11 +121,7 @@ fn it_teaches_nothing_about_other_memory() {
             let receive = receiver.irecv_contig(&from(0), target.as_mut_ptr(), LEN);
             [send, receive.unwrap()]
         };
-        while !(sender.is_complete(send) && receiver.is_complete(receive)) {
-            for rank in [&receiver, &sender] {
-                rank.device_check(Check::NonBlocking).unwrap();
-            }
-        }
+        step_until([(&receiver, receive), (&sender, send)]);
         receiver.wait(receive).unwrap();
         sender.wait(send).unwrap();
     }
