@@ -19,8 +19,9 @@ use crate::hosted::Hosted;
 /// Values in memory from which other ranks can copy a message without this rank's help:
 /// [`Comm::alloc`] makes it. It is used like a slice.
 ///
-/// Only this rank reads and writes the values. Other ranks read them while they receive a message
-/// that is being sent from here, and at no other time.
+/// The values are this rank's. Other ranks on the node read them while they receive a message that
+/// is being sent from here, write them while they send one that is being received here, and touch
+/// them at no other time. (Their processes map the memory, so a wild pointer there may reach it.)
 pub struct Memory<T: Datatype, D: Device = AnyDevice<Single>> {
     place: Place<T, D>,
     values: PhantomData<T>,
