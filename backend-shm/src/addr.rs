@@ -7,17 +7,18 @@
 
 use std::fs;
 use std::io;
+use std::sync::Arc;
 
 /// The facts that the ranks exchange before they share memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
-    pub(crate) node: String,
+    pub(crate) node: Arc<str>,
     pub(crate) process: Process,
     pub(crate) user: u32,
     /// [`layout_hash`](crate::segment::layout::layout_hash) of the build.
     pub(crate) layout: u64,
     /// Name of the host, for messages.
-    pub(crate) host: String,
+    pub(crate) host: Arc<str>,
 }
 
 /// A process, distinguished from a later one with the same id.
@@ -34,11 +35,11 @@ impl Address {
         // SAFETY: no arguments, cannot fail.
         let user = unsafe { libc::geteuid() };
         Self {
-            node: node(),
+            node: node().into(),
             process: Process::own(),
             user,
             layout,
-            host: node_name(),
+            host: node_name().into(),
         }
     }
 
@@ -52,7 +53,7 @@ impl Address {
 
     pub(crate) fn from_text(text: &str) -> Option<Self> {
         let mut parts = text.splitn(6, ' ');
-        let node = parts.next()?.to_owned();
+        let node = parts.next()?.into();
         let process = Process {
             pid: parts.next()?.parse().ok()?,
             start: parts.next()?.parse().ok()?,
@@ -64,8 +65,21 @@ impl Address {
             process,
             user,
             layout,
-            host: parts.next()?.to_owned(),
+            host: parts.next()?.into(),
         })
+    }
+}
+
+impl Address {
+    /// Shares the names with `other` where they are the same, so that the addresses of a large job
+    /// take little memory.
+    pub(crate) fn sharing(mut self, other: &Self) -> Self {
+        for (own, theirs) in [(&mut self.node, &other.node), (&mut self.host, &other.host)] {
+            if own == theirs {
+                *own = Arc::clone(theirs);
+            }
+        }
+        self
     }
 }
 

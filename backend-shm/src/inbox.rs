@@ -10,6 +10,9 @@
 //! ranks had claimed, and finds packets that were published but whose bit was never set. A killed
 //! sender can leave nothing else half done.
 
+use bytemuck::Zeroable;
+
+use crate::optional::Present;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sync::{AtomicU32, AtomicU64, UnsafeCell};
 
@@ -69,10 +72,16 @@ struct Body {
 const _: () = assert!(size_of::<Slot>() == 256);
 
 /// A packet that was posted: its slot, and the value of the slot's word when it was published.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Zeroable)]
 pub(crate) struct Posted {
     slot: u32,
     word: u64,
+}
+
+impl Present for Posted {
+    fn is_present(&self) -> bool {
+        self.word != FREE
+    }
 }
 
 /// A packet in a slot, valid until [`Inbox::free`].

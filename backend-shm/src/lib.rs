@@ -75,6 +75,9 @@ mod offer;
 mod one_sided;
 #[cfg(not(loom))]
 mod open;
+mod optional;
+#[cfg(not(loom))]
+mod places;
 #[cfg(not(loom))]
 mod progress;
 #[cfg(not(loom))]

@@ -12,37 +12,49 @@
 //! 3. When a payload does not fit a cell, the sender allocates a small bulk area. When that proves
 //!    too small, the sender replaces it by one of full size, if there is memory for that.
 
+use std::num::NonZeroU64;
+
+use bytemuck::Zeroable;
+
 use crate::bell::BellWords;
 use crate::bulk::{BulkRx, BulkTx};
 use crate::inbox::Posted;
+use crate::optional::Optional;
 use crate::ring::{Cell, Cells, Ends, RingRx, RingTx};
 use crate::segment::Segment;
 use crate::sync::Ordering::Relaxed;
 
-/// What a sender keeps about a receiver.
-#[derive(Debug)]
+/// What a sender keeps about a receiver. It is all zeros until the first send, so that a receiver
+/// to which nothing is sent takes no memory ([`places`](crate::places)).
+#[derive(Debug, Zeroable)]
 pub(crate) struct Outgoing {
     /// The ring, once it is announced.
-    pub(crate) ring: Option<RingTx>,
+    pub(crate) ring: Optional<RingTx>,
+    /// The receiver's bell, if there is or was a ring.
     bell: *const BellWords,
-    pub(crate) bulk: Option<BulkTx>,
+    pub(crate) bulk: Optional<BulkTx>,
     /// Offset in the segment of a ring that is allocated but not yet announced.
-    pub(crate) unannounced: Option<u64>,
+    pub(crate) unannounced: Option<NonZeroU64>,
     /// The packet of this rank that is in the receiver's inbox.
-    pub(crate) posted: Option<Posted>,
+    pub(crate) posted: Optional<Posted>,
     /// Packets that went through the inbox.
     pub(crate) first_packets: u32,
+    /// Whether the last send found no room; `seen` are the receiver's positions at that time.
+    pub(crate) blocked: bool,
+    pub(crate) seen: Seen,
     /// Why nothing can be sent any more.
-    pub(crate) gone: Option<String>,
-    /// The receiver's positions when the last send found no room.
-    pub(crate) blocked: Option<Seen>,
+    gone: Option<Box<Gone>>,
     /// How the two ranks take turns in sending.
     pub(crate) turns: Turns,
 }
 
+/// Why nothing can be sent any more.
+#[derive(Debug)]
+struct Gone(String);
+
 /// How two ranks take turns in sending. Ranks that answer each message with one send messages that
 /// are alone: no other packet travels right before or behind them.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Zeroable)]
 pub(crate) struct Turns {
     /// Packets that this rank has sent since packets last came from the other; `sent_before` counts
     /// those of this rank's turn before that.
@@ -82,7 +94,7 @@ impl Turns {
 }
 
 /// The receiver's positions in ring and bulk area at some moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Zeroable)]
 pub(crate) struct Seen {
     consumed: u64,
     bulk: u64,
@@ -101,27 +113,38 @@ impl Seen {
 unsafe impl Send for Outgoing {}
 
 impl Outgoing {
-    pub(crate) fn new(bell: &BellWords) -> Self {
-        Self {
-            ring: None,
-            bell,
-            bulk: None,
-            unannounced: None,
-            posted: None,
-            first_packets: 0,
-            gone: None,
-            blocked: None,
-            turns: Turns::default(),
-        }
+    /// Begins to send through `ring`.
+    pub(crate) fn begin(&mut self, ring: RingTx, bell: &BellWords) {
+        self.unannounced = None;
+        self.bell = bell;
+        self.ring.set(Some(ring));
+    }
+
+    /// Ends all sending: the receiver has failed, for the reason `why`.
+    pub(crate) fn end(&mut self, why: Option<String>) {
+        self.ring.set(None);
+        self.bulk.set(None);
+        self.gone = why.map(|why| Box::new(Gone(why)));
+    }
+
+    /// Sends nothing any more, because of `why`, which is this rank's own trouble.
+    #[cold]
+    pub(crate) fn refuse(&mut self, why: &str) {
+        self.gone = Some(Box::new(Gone(why.to_owned())));
+    }
+
+    /// Why nothing can be sent any more.
+    pub(crate) fn gone(&self) -> Option<&str> {
+        self.gone.as_deref().map(|Gone(why)| why.as_str())
     }
 
     /// Prefetches the cache lines of the next packet to this receiver, which may be an answer.
     #[inline(always)]
     pub(crate) fn prefetch_next(&self) {
-        if let Some(ring) = &self.ring {
+        if let Some(ring) = self.ring.as_ref() {
             ring.prefetch_next();
         }
-        if let Some(bulk) = &self.bulk {
+        if let Some(bulk) = self.bulk.as_ref() {
             bulk.prefetch_next();
         }
     }
@@ -130,14 +153,18 @@ impl Outgoing {
     #[cold]
     pub(crate) fn has_left(&mut self, peer: u32) {
         let why = || format!("rank {peer} has left the job and takes no more messages");
-        self.gone.get_or_insert_with(why);
+        self.gone.get_or_insert_with(|| Box::new(Gone(why())));
     }
 
     /// The receiver's bell.
+    ///
+    /// # Safety
+    /// There must be a ring.
     #[inline(always)]
-    pub(crate) fn bell(&self) -> &BellWords {
-        // SAFETY: `new` was given a reference into the segment, which the transport that holds
-        // `self` keeps mapped.
+    pub(crate) unsafe fn bell(&self) -> &BellWords {
+        debug_assert!(!self.bell.is_null());
+        // SAFETY: the caller's promise: `begin` was given a reference into the segment, which the
+        // transport that holds `self` keeps mapped.
         unsafe { &*self.bell }
     }
 }
@@ -173,7 +200,8 @@ impl Incoming {
     /// The sender's bell.
     #[inline(always)]
     pub(crate) fn bell(&self) -> &BellWords {
-        // SAFETY: as in `Outgoing::bell`.
+        // SAFETY: `adopt` took it from the segment, which the transport that holds `self` keeps
+        // mapped.
         unsafe { &*self.bell }
     }
 }

@@ -78,8 +78,8 @@ pub fn open_with(job: &mut dyn Bootstrap, config: &Config) -> Result<Shm, Error>
     let segment = Arc::new(segment);
     introduce(&segment, rank, own.process, config);
     job.fence().map_err(job_failed)?;
-    let processes: Vec<Process> = everyone.iter().map(|address| address.process).collect();
-    let watcher = Watcher::start(Arc::clone(&segment), rank, processes.clone())?;
+    let processes: Arc<[Process]> = everyone.iter().map(|address| address.process).collect();
+    let watcher = Watcher::start(Arc::clone(&segment), rank, Arc::clone(&processes))?;
     Shm::new(
         segment,
         rank,

@@ -309,10 +309,7 @@ fn note_failures(shm: &mut Shm) {
     let dead = |rank: u32| rank >= segment.ranks() || segment.life(rank).dead();
     for peer in 0..segment.ranks() {
         if peer != shm.rank && dead(peer) {
-            let out = &mut shm.outgoing[peer as usize];
-            out.ring = None;
-            out.bulk = None;
-            out.gone = segment.reason(peer);
+            shm.outgoing[peer as usize].end(segment.reason(peer));
         }
     }
     // Packets that dead ranks had published are still delivered.
@@ -325,7 +322,7 @@ pub(crate) fn arm(shm: &mut Shm) -> bool {
     let segment = std::sync::Arc::clone(&shm.segment);
     let bell = &segment.rank(shm.rank).bell;
     for &peer in &shm.blocked {
-        if let Some(ring) = &shm.outgoing[peer as usize].ring {
+        if let Some(ring) = shm.outgoing[peer as usize].ring.as_ref() {
             ring.ends().starved.0.store(1, Relaxed);
         }
     }
@@ -334,7 +331,7 @@ pub(crate) fn arm(shm: &mut Shm) -> bool {
     let blocked = std::mem::take(&mut shm.blocked);
     for peer in blocked {
         if send::unblocked(shm, peer) {
-            shm.outgoing[peer as usize].blocked = None;
+            shm.outgoing[peer as usize].blocked = false;
             bell.ring();
         } else {
             shm.blocked.push(peer);

@@ -88,7 +88,7 @@ pub(crate) enum Puller {
     Within(Arc<Exposed>),
     /// The ranks are processes, listed by rank.
     Across {
-        peers: Vec<Process>,
+        peers: Arc<[Process]>,
         access: Vec<Access>,
     },
 }
@@ -102,7 +102,7 @@ pub(crate) enum Read {
 }
 
 impl Puller {
-    pub(crate) fn across(peers: Vec<Process>) -> Self {
+    pub(crate) fn across(peers: Arc<[Process]>) -> Self {
         let access = vec![Access::Untried; peers.len()];
         Self::Across { peers, access }
     }

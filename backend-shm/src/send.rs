@@ -4,6 +4,8 @@
 //! system calls (1 to wake a sleeper), 0 locked instructions, 1 cache line written for up to 32
 //! bytes of payload.
 
+use std::num::NonZeroU64;
+
 use portolan_core::transport::{Header, Sent};
 use portolan_core::{Error, ErrorKind};
 
@@ -35,7 +37,7 @@ pub(crate) unsafe fn short(
     debug_assert!(peer != shm.rank && len <= SHORT);
     let fenced = shm.fenced;
     let out = &mut shm.outgoing[peer as usize];
-    if let Some(ring) = &mut out.ring {
+    if let Some(ring) = out.ring.as_mut() {
         if len > INLINE {
             // SAFETY: the caller's promise; the closure copies `len` bytes into a piece of `len`
             // bytes.
@@ -48,7 +50,8 @@ pub(crate) unsafe fn short(
         // SAFETY: the caller's promise; `len` is at most `INLINE`.
         if unsafe { ring.push(header.to_words(), data, len) } == Pushed::Done {
             out.turns.sends();
-            out.bell().wake_if_asleep(fenced);
+            // SAFETY: there is a ring.
+            unsafe { out.bell() }.wake_if_asleep(fenced);
             return Sent::Done;
         }
     }
@@ -68,7 +71,7 @@ pub(crate) unsafe fn bulk<F: FnOnce(*mut u8)>(
 ) -> Sent {
     let fenced = shm.fenced;
     let out = &mut shm.outgoing[peer as usize];
-    if let (Some(ring), Some(bulk)) = (&mut out.ring, &mut out.bulk)
+    if let (Some(ring), Some(bulk)) = (out.ring.as_mut(), out.bulk.as_mut())
         && ring.room() == Pushed::Done
         && let Ok(Some(piece)) = bulk.piece(len, ring.ends())
     {
@@ -78,7 +81,8 @@ pub(crate) unsafe fn bulk<F: FnOnce(*mut u8)>(
         let pushed = unsafe { push_descriptor(ring, header, &piece) };
         debug_assert_eq!(pushed, Pushed::Done, "there was room");
         out.turns.sends();
-        out.bell().wake_if_asleep(fenced);
+        // SAFETY: there is a ring.
+        unsafe { out.bell() }.wake_if_asleep(fenced);
         return Sent::Done;
     }
     match slow_bulk(shm, peer, len) {
@@ -118,7 +122,8 @@ unsafe fn slow_short(
 ) -> Sent {
     let out = &shm.outgoing[peer as usize];
     let begins = out.ring.is_none() && out.unannounced.is_none();
-    if begins && out.gone.is_none() && out.first_packets < FIRST_PACKETS && len <= inbox::PAYLOAD {
+    if begins && out.gone().is_none() && out.first_packets < FIRST_PACKETS && len <= inbox::PAYLOAD
+    {
         // SAFETY: the caller vouches for `data`, and `len` fits.
         return unsafe { through_inbox(shm, peer, header, data, len) };
     }
@@ -146,13 +151,13 @@ fn slow_bulk(shm: &mut Shm, peer: u32, len: usize) -> Ready {
     }
     loop {
         let out = &mut shm.outgoing[peer as usize];
-        let Some(ring) = &mut out.ring else {
+        let Some(ring) = out.ring.as_mut() else {
             return Ready::No(Sent::Full);
         };
         if ring.room() == Pushed::Full {
             return Ready::No(no_room(shm, peer));
         }
-        let (grows, piece) = match &mut out.bulk {
+        let (grows, piece) = match out.bulk.as_mut() {
             None => (true, Ok(None)),
             Some(bulk) => {
                 let piece = bulk.piece(len, ring.ends());
@@ -174,15 +179,15 @@ fn slow_bulk(shm: &mut Shm, peer: u32, len: usize) -> Ready {
 /// Makes sure that the pair has an announced ring, or says why it has none.
 fn ready(shm: &mut Shm, peer: u32) -> Ready {
     let out = &mut shm.outgoing[peer as usize];
-    if out.gone.is_some() {
+    if out.gone().is_some() {
         return Ready::No(Sent::Gone);
     }
-    if out.ring.is_some() {
+    if !out.ring.is_none() {
         return Ready::Yes;
     }
     if out.unannounced.is_none() {
         match make_ring(shm) {
-            Ok(offset) => shm.outgoing[peer as usize].unannounced = Some(offset),
+            Ok(offset) => shm.outgoing[peer as usize].unannounced = NonZeroU64::new(offset),
             Err(error) => return Ready::No(exhausted(shm, peer, &error.to_string())),
         }
     }
@@ -201,7 +206,7 @@ fn make_ring(shm: &mut Shm) -> portolan_core::Result<u64> {
 /// is no memory for the full size, the pair keeps the small one.
 fn grow_bulk(shm: &mut Shm, peer: u32, len: usize) -> Result<(), Sent> {
     let full = shm.geometry.bulk_bytes;
-    let has_one = shm.outgoing[peer as usize].bulk.is_some();
+    let has_one = !shm.outgoing[peer as usize].bulk.is_none();
     let begins_small = !has_one && FIRST_AREA < full && len as u64 <= FIRST_AREA / 4;
     let size = if begins_small { FIRST_AREA } else { full };
     let why = match new_area(shm, peer, size) {
@@ -209,7 +214,7 @@ fn grow_bulk(shm: &mut Shm, peer: u32, len: usize) -> Result<(), Sent> {
         Err(error) => error.to_string(),
     };
     let has_small = has_one || (size > FIRST_AREA && new_area(shm, peer, FIRST_AREA).is_ok());
-    match &mut shm.outgoing[peer as usize].bulk {
+    match shm.outgoing[peer as usize].bulk.as_mut() {
         Some(small) if has_small => {
             small.stays();
             go_on_with_less(shm, peer, &why);
@@ -226,7 +231,7 @@ fn new_area(shm: &mut Shm, peer: u32, size: u64) -> portolan_core::Result<()> {
     shm.ring_memory += len;
     let (takes, full) = (shm.takes, shm.geometry.bulk_bytes);
     let bulk = &mut shm.outgoing[peer as usize].bulk;
-    let area = match bulk {
+    let area = match bulk.as_mut() {
         None if size < full => BulkTx::small(&shm.segment, offset, size, takes),
         None => BulkTx::new(&shm.segment, offset, size, takes),
         Some(smaller) => smaller.moved_to(&shm.segment, offset, size),
@@ -237,7 +242,7 @@ fn new_area(shm: &mut Shm, peer: u32, size: u64) -> portolan_core::Result<()> {
             "it was allocated outside of the segment",
         )
     };
-    *bulk = Some(area.ok_or_else(nowhere)?);
+    bulk.set(Some(area.ok_or_else(nowhere)?));
     Ok(())
 }
 
@@ -264,6 +269,7 @@ fn announce(shm: &mut Shm, peer: u32) -> Ready {
     let Some(offset) = shm.outgoing[peer as usize].unannounced else {
         return Ready::Yes;
     };
+    let offset = offset.get();
     let Some((memory, ends)) = ring_at(&shm.segment, offset, cells) else {
         return Ready::No(exhausted(
             shm,
@@ -275,11 +281,9 @@ fn announce(shm: &mut Shm, peer: u32) -> Ready {
     if !post(shm, peer, Kind::Ring, header, &[]) {
         return Ready::No(no_room(shm, peer));
     }
-    let takes = shm.takes;
-    let out = &mut shm.outgoing[peer as usize];
-    out.unannounced = None;
     // SAFETY: the ring lies in the segment, which outlives it; this is its one sender.
-    out.ring = Some(unsafe { RingTx::new(memory, ends, takes) });
+    let ring = unsafe { RingTx::new(memory, ends, shm.takes) };
+    shm.outgoing[peer as usize].begin(ring, &shm.segment.rank(peer).bell);
     Ready::Yes
 }
 
@@ -310,10 +314,10 @@ unsafe fn through_inbox(
 /// Whether the packet that this rank last posted to `peer` was delivered.
 fn inbox_is_free(shm: &mut Shm, peer: u32) -> bool {
     let out = &mut shm.outgoing[peer as usize];
-    match out.posted {
-        Some(posted) if !shm.segment.rank(peer).inbox.delivered(posted) => false,
+    match out.posted.as_ref() {
+        Some(&posted) if !shm.segment.rank(peer).inbox.delivered(posted) => false,
         _ => {
-            out.posted = None;
+            out.posted.set(None);
             true
         }
     }
@@ -324,14 +328,15 @@ fn post(shm: &mut Shm, peer: u32, kind: Kind, header: [u64; 3], bytes: &[u8]) ->
     let out = &mut shm.outgoing[peer as usize];
     let number = out.first_packets;
     // SAFETY: `bytes` is a slice, which the callers keep to at most `inbox::PAYLOAD` bytes.
-    out.posted = unsafe {
+    let posted = unsafe {
         area.inbox
             .post(shm.rank, number, kind, header, bytes.as_ptr(), bytes.len())
     };
-    if out.posted.is_some() {
+    if posted.is_some() {
         area.bell.wake_if_asleep(shm.fenced);
     }
-    out.posted.is_some()
+    out.posted.set(posted);
+    posted.is_some()
 }
 
 /// Notes that a send to `peer` found no room, so that the peer rings once it makes some.
@@ -345,11 +350,12 @@ fn no_room(shm: &mut Shm, peer: u32) -> Sent {
         .ring
         .as_ref()
         .map_or_else(Seen::default, |ring| Seen::now(ring.ends()));
-    if let Some(ring) = &out.ring {
+    if let Some(ring) = out.ring.as_ref() {
         // Relaxed: the barrier in `arm`, which comes between this store and a sleep, orders it.
         ring.ends().starved.0.store(1, Relaxed);
     }
-    let known = out.blocked.replace(seen).is_some();
+    out.seen = seen;
+    let known = std::mem::replace(&mut out.blocked, true);
     // A receiver that made room just before it could see `starved` does not ring; only the check in
     // `arm` finds that room. And when an inbox slot comes free, all senders that wait for one are
     // woken, but each may lose it to another.
@@ -364,14 +370,16 @@ fn no_room(shm: &mut Shm, peer: u32) -> Sent {
 /// Whether a send to `peer` that found no room might find some now.
 pub(crate) fn unblocked(shm: &Shm, peer: u32) -> bool {
     let out = &shm.outgoing[peer as usize];
-    match (&out.ring, out.blocked) {
-        (_, None) => true,
-        (Some(ring), Some(seen)) => Seen::now(ring.ends()) != seen,
-        (None, Some(_)) => {
-            let inbox = &shm.segment.rank(peer).inbox;
-            out.posted
-                .map_or_else(|| inbox.has_room(), |posted| inbox.delivered(posted))
-        }
+    if !out.blocked {
+        return true;
+    }
+    if let Some(ring) = out.ring.as_ref() {
+        return Seen::now(ring.ends()) != out.seen;
+    }
+    let inbox = &shm.segment.rank(peer).inbox;
+    match out.posted.as_ref() {
+        Some(&posted) => inbox.delivered(posted),
+        None => inbox.has_room(),
     }
 }
 
@@ -394,10 +402,7 @@ pub(crate) fn misbehaved(shm: &mut Shm, peer: u32, what: &str) {
             shm.rank
         ),
     );
-    let out = &mut shm.outgoing[peer as usize];
-    out.ring = None;
-    out.bulk = None;
-    out.gone = shm.segment.reason(peer);
+    shm.outgoing[peer as usize].end(shm.segment.reason(peer));
 }
 
 /// Memory ran out in the middle of the job, even for the least that a pair needs. This rank cannot
@@ -406,6 +411,6 @@ pub(crate) fn misbehaved(shm: &mut Shm, peer: u32, what: &str) {
 fn exhausted(shm: &mut Shm, peer: u32, why: &str) -> Sent {
     portolan_core::log!(ERROR, rank = shm.rank, peer, why, "shared memory ran out");
     shm.segment.fail(shm.rank, why);
-    shm.outgoing[peer as usize].gone = Some(why.to_owned());
+    shm.outgoing[peer as usize].refuse(why);
     Sent::Gone
 }

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan_core::Result;
 use portolan_core::lines::{copy_by_words, is_for_words};
 use portolan_core::transport::{
     Bell, DirectMemory, Exposure, Header, Limits, Pulled, Pulls, Sent, Sink, Transport,
     TransportCaps,
 };
+use portolan_core::{Error, ErrorKind, Result};
 
 use crate::bell::BellWords;
 use crate::config::Config;
@@ -17,6 +17,7 @@ use crate::heap::{self, Heap};
 use crate::inbox::Inbox;
 use crate::link::{Incoming, Outgoing};
 use crate::offer::{self, Offers};
+use crate::places::Places;
 use crate::pull::{Local, Place, Puller};
 use crate::segment::layout::{Life, Presence};
 use crate::segment::{Geometry, Segment};
@@ -42,7 +43,7 @@ pub struct Shm {
     /// The failure epoch in the segment.
     pub(crate) epoch: *const AtomicU32,
     /// What this rank keeps about each receiver, by rank.
-    pub(crate) outgoing: Box<[Outgoing]>,
+    pub(crate) outgoing: Places<Outgoing>,
     /// The rings that other ranks have announced to this one.
     pub(crate) incoming: Vec<Incoming>,
     /// Index in `incoming` of the ring that the next poll looks at first.
@@ -94,7 +95,6 @@ impl Shm {
         let geometry = segment.geometry()?;
         let own = segment.rank(rank);
         let fenced = segment.head().fenced.load(Relaxed) != 0;
-        let outgoing = (0..segment.ranks()).map(|peer| Outgoing::new(&segment.rank(peer).bell));
         Ok(Self {
             rank,
             fenced,
@@ -102,7 +102,7 @@ impl Shm {
             by_words: config.by_words,
             epoch_seen: 0,
             epoch: &raw const segment.head().epoch.0,
-            outgoing: outgoing.collect(),
+            outgoing: Places::new(segment.ranks() as usize).map_err(no_places)?,
             incoming: Vec::new(),
             turn: 0,
             held: 0,
@@ -241,7 +241,7 @@ unsafe impl Transport for Shm {
 
     fn has_room(&mut self, peer: u32, len: usize, piece: usize) -> bool {
         let out = &mut self.outgoing[peer as usize];
-        match (&mut out.ring, &mut out.bulk) {
+        match (out.ring.as_mut(), out.bulk.as_mut()) {
             (Some(ring), Some(bulk)) => {
                 ring.fits(len.div_ceil(piece.max(1))) && bulk.fits(len, piece, ring.ends())
             }
@@ -321,7 +321,7 @@ unsafe impl Transport for Shm {
         }
         self.segment
             .reason(peer)
-            .or_else(|| self.outgoing[peer as usize].gone.clone())
+            .or_else(|| self.outgoing[peer as usize].gone().map(str::to_owned))
     }
 
     fn has_left(&mut self, peer: u32) -> bool {
@@ -450,9 +450,7 @@ unsafe impl Transport for Shm {
 
     #[inline]
     fn nudge(&mut self, peer: u32) {
-        self.outgoing[peer as usize]
-            .bell()
-            .wake_if_asleep(self.fenced);
+        self.segment.rank(peer).bell.wake_if_asleep(self.fenced);
     }
 
     fn memory_used(&self) -> u64 {
@@ -462,6 +460,12 @@ unsafe impl Transport for Shm {
     fn describe(&self) -> Vec<(String, String)> {
         crate::one_sided::describe(self)
     }
+}
+
+#[cold]
+fn no_places(error: std::io::Error) -> Error {
+    let what = format!("no address space for what a rank keeps about the others: {error}");
+    Error::new(ErrorKind::Exhausted, what).remedy("raise the limit of address space (ulimit -v)")
 }
 
 impl Drop for Shm {

@@ -28,14 +28,18 @@ struct Shared {
     segment: Arc<Segment>,
     /// By rank; `None` for this rank, and for ranks that were dead at the start.
     others: Vec<Option<OwnedFd>>,
-    processes: Vec<Process>,
+    processes: Arc<[Process]>,
     /// Becomes readable when the watcher is to end.
     end: OwnedFd,
 }
 
 impl Watcher {
     /// Watches the processes of all ranks but `own`.
-    pub(crate) fn start(segment: Arc<Segment>, own: u32, processes: Vec<Process>) -> Result<Self> {
+    pub(crate) fn start(
+        segment: Arc<Segment>,
+        own: u32,
+        processes: Arc<[Process]>,
+    ) -> Result<Self> {
         let mut others = Vec::with_capacity(processes.len());
         for (rank, &process) in processes.iter().enumerate() {
             let watched = if rank as u32 == own {

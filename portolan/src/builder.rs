@@ -170,7 +170,7 @@ impl<L: Level> Builder<L> {
                 .map_err(setting_error)?;
         }
         let vote = Vote::new(&settings, &candidates(place, &settings, Eager::No));
-        let choice = decide(&[vote])?;
+        let choice = decide(&[Arc::new(vote)])?;
         announce(&settings, &choice, n, place.name());
         let devices = open_all::<L>(&choice, n, &settings)?;
         Ok((devices, settings))

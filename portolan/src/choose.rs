@@ -8,6 +8,7 @@
 mod nodes;
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use portolan_core::config::{Origin, Settings};
 use portolan_core::job::{Bootstrap, JobError};
@@ -161,6 +162,10 @@ struct Wanted {
     by: String,
 }
 
+/// The votes of all ranks, by rank. Ranks in a row that vote the same share one vote, so that the
+/// votes of a large job take little memory.
+type Votes = Vec<Arc<Vote>>;
+
 /// What one rank wants and can use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Vote {
@@ -243,12 +248,12 @@ pub(crate) struct Choice {
 /// Finds the transport that all ranks of a job of processes use. Collective.
 pub(crate) fn agree(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Result<Choice> {
     let vote = |eager| Vote::new(settings, &candidates(Place::Processes, settings, eager));
-    let mut votes = poll(bootstrap, &vote(Eager::No), "transport")?;
+    let mut votes = poll(bootstrap, vote(Eager::No), "transport")?;
     let open = votes.iter().all(|vote| vote.wanted.is_none());
     if rule_out(&mut votes) && open {
         // The best transport within one node is ruled out. So each rank now tries those that it
         // skipped because of it.
-        votes = poll(bootstrap, &vote(Eager::Yes), "transport.across")?;
+        votes = poll(bootstrap, vote(Eager::Yes), "transport.across")?;
         rule_out(&mut votes);
     }
     let choice = decide(&votes);
@@ -263,33 +268,35 @@ pub(crate) fn agree(bootstrap: &mut dyn Bootstrap, settings: &Settings) -> Resul
 }
 
 /// Exchanges the votes of all ranks, under this name. Collective.
-fn poll(bootstrap: &mut dyn Bootstrap, vote: &Vote, name: &str) -> Result<Vec<Vote>> {
+fn poll(bootstrap: &mut dyn Bootstrap, vote: Vote, name: &str) -> Result<Votes> {
     if bootstrap.size() == 1 {
-        return Ok(vec![vote.clone()]);
+        return Ok(vec![Arc::new(vote)]);
     }
     let (rank, size) = (bootstrap.rank(), bootstrap.size());
-    let exchange = |bootstrap: &mut dyn Bootstrap| -> Result<Vec<Vote>, JobError> {
+    let exchange = |bootstrap: &mut dyn Bootstrap| -> Result<Votes, JobError> {
         bootstrap.put(&format!("{name}.{rank}"), &vote.encode())?;
         bootstrap.fence()?;
-        (0..size)
-            .map(|peer| {
-                bootstrap
-                    .get(&format!("{name}.{peer}"))
-                    .map(|text| Vote::decode(&text))
-            })
-            .collect()
+        let mut votes = Votes::with_capacity(size as usize);
+        for peer in 0..size {
+            let vote = Vote::decode(&bootstrap.get(&format!("{name}.{peer}"))?);
+            let same = votes.last().filter(|before| ***before == vote);
+            let vote = same.map_or_else(|| Arc::new(vote), Arc::clone);
+            votes.push(vote);
+        }
+        Ok(votes)
     };
     exchange(bootstrap).map_err(|error| Error::new(ErrorKind::Job, error.to_string()))
 }
 
 /// The choice that follows from the votes of all ranks, and from nothing else.
-pub(crate) fn decide(votes: &[Vote]) -> Result<Choice> {
+pub(crate) fn decide(votes: &[Arc<Vote>]) -> Result<Choice> {
     let first = &votes[0];
     if votes.iter().any(|vote| vote.wanted != first.wanted) {
         return Err(unavailable(disagreement(votes)));
     }
     let usable = |name: &str| {
-        let vote_of = |vote: &Vote| vote.candidates.iter().any(|c| c.0 == name && c.1.is_none());
+        let vote_of =
+            |vote: &Arc<Vote>| vote.candidates.iter().any(|c| c.0 == name && c.1.is_none());
         votes.iter().all(vote_of)
     };
     match &first.wanted {
@@ -332,7 +339,7 @@ fn unavailable(text: String) -> Error {
     Error::new(ErrorKind::TransportUnavailable, text)
 }
 
-fn inventory(votes: &[Vote], usable: &dyn Fn(&str) -> bool) -> String {
+fn inventory(votes: &[Arc<Vote>], usable: &dyn Fn(&str) -> bool) -> String {
     let names = |mut list: Vec<&str>| {
         if list.is_empty() {
             list.push("none");
@@ -353,7 +360,7 @@ fn inventory(votes: &[Vote], usable: &dyn Fn(&str) -> bool) -> String {
 }
 
 /// Why `name` is not usable: each reason once, with the ranks that gave it.
-fn reasons(votes: &[Vote], name: &str) -> Vec<String> {
+fn reasons(votes: &[Arc<Vote>], name: &str) -> Vec<String> {
     let mut reasons: Vec<(String, Vec<usize>)> = Vec::new();
     for (rank, vote) in votes.iter().enumerate() {
         let why = match vote.candidates.iter().find(|c| c.0 == name) {
@@ -375,7 +382,7 @@ fn reasons(votes: &[Vote], name: &str) -> Vec<String> {
         .collect()
 }
 
-fn remedy(votes: &[Vote], name: &str, usable: &dyn Fn(&str) -> bool) -> String {
+fn remedy(votes: &[Arc<Vote>], name: &str, usable: &dyn Fn(&str) -> bool) -> String {
     let compiled = votes
         .iter()
         .all(|vote| vote.candidates.iter().any(|c| c.0 == name));
@@ -389,7 +396,7 @@ fn remedy(votes: &[Vote], name: &str, usable: &dyn Fn(&str) -> bool) -> String {
     }
 }
 
-fn disagreement(votes: &[Vote]) -> String {
+fn disagreement(votes: &[Arc<Vote>]) -> String {
     let mut groups: Vec<(Option<&Wanted>, Vec<usize>)> = Vec::new();
     for (rank, vote) in votes.iter().enumerate() {
         match groups
@@ -442,8 +449,8 @@ pub fn rank_variables() -> &'static [(&'static str, &'static str)] {
 mod tests {
     use super::*;
 
-    fn vote(wanted: Option<&str>, candidates: &[(&str, Option<&str>)]) -> Vote {
-        Vote {
+    fn vote(wanted: Option<&str>, candidates: &[(&str, Option<&str>)]) -> Arc<Vote> {
+        Arc::new(Vote {
             node: Node::own(),
             wanted: wanted.map(|name| Wanted {
                 name: name.to_owned(),
@@ -453,7 +460,7 @@ mod tests {
                 .iter()
                 .map(|(name, why)| ((*name).to_owned(), why.map(str::to_owned)))
                 .collect(),
-        }
+        })
     }
 
     #[test]
@@ -466,7 +473,7 @@ mod tests {
                 &[("shm", None), ("ofi", Some("libfabric.so.1: not found"))],
             ),
         ] {
-            assert_eq!(Vote::decode(&vote.encode()), vote);
+            assert_eq!(Vote::decode(&vote.encode()), *vote);
         }
     }
 

@@ -41,8 +41,11 @@
 //! no other way (`is_empty_for_good`). Otherwise such a piece could wait for ever behind the bytes
 //! that it has to skip.
 
+use bytemuck::Zeroable;
+
 use super::{ALIGN, Descriptor, ahead, place};
 use crate::line::{LINE, prefetch_for_write};
+use crate::optional::Present;
 use crate::ring::Ends;
 use crate::segment::Segment;
 use crate::sync::Ordering::Acquire;
@@ -64,7 +67,7 @@ pub(super) const BEGINNING: u64 = 8 << 10;
 const SETTLED: u64 = 4 * LINE as u64;
 
 /// The sender's half.
-#[derive(Debug)]
+#[derive(Debug, Zeroable)]
 pub(crate) struct BulkTx {
     base: *mut u8,
     area: u64,
@@ -102,6 +105,13 @@ pub(crate) struct Piece {
 /// The position that the receiver has published makes no sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Broken;
+
+impl Present for BulkTx {
+    #[inline(always)]
+    fn is_present(&self) -> bool {
+        !self.base.is_null()
+    }
+}
 
 impl BulkTx {
     /// Makes the sender's half of the area of `size` bytes (a power of two) at `area` in the

@@ -9,18 +9,23 @@ use crate::segment::layout::layout_hash;
 
 /// The address of every rank, as that rank has published it.
 pub(super) fn addresses(job: &mut dyn Bootstrap, size: u32) -> Result<Vec<Address>> {
-    let read = |rank: u32| {
+    let mut all: Vec<Address> = Vec::with_capacity(size as usize);
+    for rank in 0..size {
         let text = job.get(&address_key(rank)).map_err(job_failed)?;
-        Address::from_text(&text).ok_or_else(|| {
+        let address = Address::from_text(&text).ok_or_else(|| {
             Error::new(
                 ErrorKind::Job,
                 format!("rank {rank} gave an address that makes no sense: {text:?}"),
             )
             .about_peer(rank)
             .remedy("start all ranks from builds of one version")
-        })
-    };
-    (0..size).map(read).collect()
+        })?;
+        all.push(match all.last() {
+            Some(before) => address.sharing(before),
+            None => address,
+        });
+    }
+    Ok(all)
 }
 
 /// Whether all ranks can share memory. Every rank reads the same addresses and comes to the same

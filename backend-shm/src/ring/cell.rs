@@ -1,5 +1,7 @@
 //! Cells and the only code that copies into and out of them.
 
+use bytemuck::Zeroable;
+
 use crate::sync::{AtomicU64, UnsafeCell};
 
 /// One message of a ring.
@@ -25,7 +27,7 @@ const _: () = assert!(size_of::<Cell>() == super::CELL);
 ///
 /// It is `Copy`, because both the sender's and the receiver's half hold it; the caller of
 /// [`new`](Self::new) promises that the memory outlives it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Zeroable)]
 pub(crate) struct Cells {
     first: *const Cell,
     count: u32,
@@ -44,6 +46,12 @@ impl Cells {
     pub(crate) unsafe fn new(first: *const Cell, count: u32) -> Self {
         debug_assert!(count.is_power_of_two());
         Self { first, count }
+    }
+
+    /// Whether these are cells, and not zeros.
+    #[inline(always)]
+    pub(super) fn exist(&self) -> bool {
+        !self.first.is_null()
     }
 
     #[inline(always)]

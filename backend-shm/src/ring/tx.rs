@@ -4,7 +4,10 @@
 //! The sender reads the receiver's line when room runs out; a sender that starts over also reads it
 //! at the end of each beginning.
 
+use bytemuck::Zeroable;
+
 use super::{BEGINNING, BULK, Cells, Ends, RESTARTING, control};
+use crate::optional::Present;
 use crate::sync::Ordering::{Acquire, Release};
 
 /// The outcome of a push.
@@ -24,7 +27,7 @@ pub(crate) enum Pushed {
 const AHEAD: u64 = 8;
 
 /// The sender's half of a ring.
-#[derive(Debug)]
+#[derive(Debug, Zeroable)]
 pub(crate) struct RingTx {
     cells: Cells,
     ends: *const Ends,
@@ -44,6 +47,13 @@ pub(crate) struct RingTx {
 // SAFETY: the pointers lead to memory that is shared between threads by design. There is only one
 // sender's half, and it may move to another thread.
 unsafe impl Send for RingTx {}
+
+impl Present for RingTx {
+    #[inline(always)]
+    fn is_present(&self) -> bool {
+        self.cells.exist()
+    }
+}
 
 impl RingTx {
     /// Makes the sender's half of a fresh, zeroed ring.
@@ -67,7 +77,7 @@ impl RingTx {
     /// The words that both sides share.
     #[inline(always)]
     pub(crate) fn ends(&self) -> &Ends {
-        // SAFETY: `new` promised that they are valid.
+        // SAFETY: `new` promised that they are valid; zeros stay in an `Optional`.
         unsafe { &*self.ends }
     }
 

@@ -6,6 +6,8 @@
 
 use std::fs;
 
+use std::sync::Arc;
+
 use super::Vote;
 
 /// Transports that connect only ranks of one node.
@@ -38,7 +40,7 @@ impl Node {
 
 /// If the ranks are on several nodes, marks the transports that cannot connect them as unusable,
 /// with the reason. Returns whether the ranks are on several nodes.
-pub(super) fn rule_out(votes: &mut [Vote]) -> bool {
+pub(super) fn rule_out(votes: &mut [Arc<Vote>]) -> bool {
     let mut nodes: Vec<&Node> = Vec::new();
     for vote in votes.iter() {
         if !nodes.iter().any(|node| node.identity == vote.node.identity) {
@@ -59,7 +61,9 @@ pub(super) fn rule_out(votes: &mut [Vote]) -> bool {
         nodes.len(),
         hosts.join(", ")
     );
-    let candidates = votes.iter_mut().flat_map(|vote| &mut vote.candidates);
+    let candidates = votes
+        .iter_mut()
+        .flat_map(|vote| &mut Arc::make_mut(vote).candidates);
     for (_, unusable) in candidates.filter(|(name, _)| ONE_NODE.contains(&name.as_str())) {
         unusable.get_or_insert_with(|| why.clone());
     }
@@ -71,17 +75,17 @@ mod tests {
     use super::*;
     use crate::choose::{Wanted, decide};
 
-    fn vote(node: &str, candidates: &[(&str, Option<&str>)]) -> Vote {
+    fn vote(node: &str, candidates: &[(&str, Option<&str>)]) -> Arc<Vote> {
         let candidate =
             |(name, why): &(&str, Option<&str>)| ((*name).to_owned(), why.map(str::to_owned));
-        Vote {
+        Arc::new(Vote {
             node: Node {
                 identity: format!("id of {node}"),
                 host: node.to_owned(),
             },
             wanted: None,
             candidates: candidates.iter().map(candidate).collect(),
-        }
+        })
     }
 
     #[test]
@@ -113,7 +117,7 @@ mod tests {
             vote("b", &[("shm", Some("no memfd"))]),
         ];
         for vote in &mut votes {
-            vote.wanted = Some(Wanted {
+            Arc::make_mut(vote).wanted = Some(Wanted {
                 name: "shm".into(),
                 by: "PORTOLAN_TRANSPORT=shm".into(),
             });
