@@ -19,6 +19,16 @@ pub(crate) const PAGE: u64 = 4096;
 impl Segment {
     /// Allocates a zeroed extent of at least `len` bytes for `what`; returns its offset and length.
     pub(crate) fn extend(&self, len: u64, what: &str) -> Result<(u64, u64)> {
+        self.extend_by(len, what, allocate)
+    }
+
+    /// The same with `allocate` to get the memory.
+    pub(super) fn extend_by(
+        &self,
+        len: u64,
+        what: &str,
+        allocate: impl FnOnce(RawFd, u64, u64) -> Result<()>,
+    ) -> Result<(u64, u64)> {
         let len = len
             .max(1)
             .checked_next_multiple_of(PAGE)
@@ -26,10 +36,23 @@ impl Segment {
         let turn = Turn::take(&self.allocating, self.fd());
         memory_limit::check(len, what)?;
         let offset = self.reserve(len).ok_or_else(|| self.full(len, what))?;
-        allocate(self.fd(), offset, len)?;
+        if let Err(error) = allocate(self.fd(), offset, len) {
+            self.give_back(offset, len);
+            return Err(error);
+        }
         drop(turn);
         self.touch(offset, len);
         Ok((offset, len))
+    }
+
+    /// Gives an extent back that was reserved and has no memory. Without this, a program that asks
+    /// for memory again and again would use up the segment. (If another rank has reserved one
+    /// behind it, which the turn usually prevents, the extent stays unused.)
+    #[cold]
+    fn give_back(&self, offset: u64, len: u64) {
+        let used = &self.head().used.0;
+        // Relaxed: as in `reserve`.
+        let _ = used.compare_exchange(offset + len, offset, Relaxed, Relaxed);
     }
 
     fn reserve(&self, len: u64) -> Option<u64> {

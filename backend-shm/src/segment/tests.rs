@@ -230,3 +230,21 @@ fn a_buffer_is_taken_back_after_the_last_write() {
     segment.fail(1, "a test");
     segment.await_pushes(0, |rank| rank == 1);
 }
+
+#[test]
+fn an_extent_without_memory_is_given_back() {
+    let segment = fresh(1);
+    let refuse = |_, _, _| {
+        Err(portolan_core::Error::new(
+            portolan_core::ErrorKind::Exhausted,
+            "no memory",
+        ))
+    };
+    let most = 60 << 20;
+    for _ in 0..3 {
+        segment.extend_by(most, "a test", refuse).unwrap_err();
+    }
+    let (offset, _) = segment.extend(4096, "a test").unwrap();
+    assert_eq!(segment.extend(4096, "a test").unwrap().0, offset + 4096);
+    assert!(segment.extend_by(most, "a test", |_, _, _| Ok(())).is_ok());
+}
