@@ -87,6 +87,7 @@ impl<T: Transport> State<T> {
             if self.proto.trouble && self.proto.failure_in(envelope.context).is_some() {
                 return self.drop_offer(peer, header, body, false);
             }
+            self.proto.refuse_in_hand(&envelope);
             self.proto.counters.unexpected += 1;
             // By the time that it is received, the sender may be asleep.
             let header = Header {

@@ -18,7 +18,7 @@ use crate::engine::entry::{Op, RecvOp, RecvStage};
 use crate::engine::short::recv::{fits_plainly, place};
 use crate::engine::short::unexpected::envelope;
 use crate::engine::state::{Proto, State};
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::guard::NoUnwind;
 use crate::level::{Level, StateLock};
 use crate::matching::{Envelope, Wanted};
@@ -308,6 +308,23 @@ impl Proto {
         (hand.source, hand.tag) = (header.source, header.tag);
         hand.bytes = len as u64;
         hand.held = Held::Plain;
+    }
+
+    /// Ends the receive in hand, which could not become an ordinary one for want of a slot, if it
+    /// matches a message that only an ordinary receive can take. It must not receive a later
+    /// message instead.
+    #[cold]
+    pub(in crate::engine) fn refuse_in_hand(&mut self, envelope: &Envelope) {
+        let hand = &mut self.hand;
+        if !hand.is_open() || !hand.wanted.meets(&Wanted::from(envelope)) {
+            return;
+        }
+        hand.data = None;
+        hand.held = Held::Over;
+        hand.status = Status {
+            error: Some(ErrorKind::Exhausted),
+            ..Status::EMPTY
+        };
     }
 
     /// Turns the receive in hand into an ordinary one if it matches a message whose first piece has

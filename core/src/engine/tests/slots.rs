@@ -174,3 +174,41 @@ fn a_taken_message_waits_for_a_slot() {
         "its slot is free again"
     );
 }
+
+/// An offer needs a slot to be received. If none is free, the blocking receive that matches it
+/// ends; it does not receive the message that comes after it.
+#[test]
+fn no_message_overtakes_an_offer_for_want_of_a_slot() {
+    let engine = engine();
+    let mut state = engine.state.lock();
+    for _ in 1..Request::MAX_ACTIVE {
+        state.proto.table.claim(Stage::Active).unwrap();
+    }
+    drop(state);
+    let header = |kind: PacketKind, tag| Header {
+        kind: kind as u8,
+        context: 3,
+        source: 1,
+        tag,
+        ..Header::default()
+    };
+    let from = |tag| Pattern {
+        context: 3,
+        source: Some(1),
+        tag: Some(tag),
+    };
+    let mut offer = [0; 48];
+    offer[0] = 200;
+    arrives(&engine, header(PacketKind::Offer, 4), &offer);
+    arrives(&engine, header(PacketKind::Offer, 5), &offer);
+    arrives(&engine, header(PacketKind::Eager, 5), &[7; 8]);
+    arrives(&engine, header(PacketKind::Eager, 6), &[8; 8]);
+    let mut bytes = [0; 8];
+    let error = engine.recv_contig(&from(5), &mut bytes).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Exhausted, "{error}");
+    assert_eq!(bytes, [0; 8]);
+    for (tag, len) in [(4, 200), (5, 200), (6, 8)] {
+        let status = engine.iprobe(&from(tag)).unwrap();
+        assert_eq!(status.map(|status| status.bytes), Some(len), "tag {tag}");
+    }
+}
