@@ -392,16 +392,18 @@ impl<T: Transport> State<T> {
 
     /// Asks a peer to reply once it has seen everything sent so far.
     pub(in crate::engine) fn start_flush(&mut self, peer: u32) -> Result<Request> {
-        if !self.proto.active.unflushed.remove(&peer) {
+        if !self.proto.active.unflushed.contains(&peer) {
             return Ok(Request::NULL); // Nothing went by packets.
         }
+        // Without a slot, a later flush has to try again.
+        let request = self.proto.table.claim(Stage::Active)?;
+        self.proto.active.unflushed.remove(&peer);
         let fetch = FetchOp {
             peer,
             target: std::ptr::null_mut(),
             len: 8,
             done: 0,
         };
-        let request = self.proto.table.claim(Stage::Active)?;
         self.proto
             .table
             .entry(request.index())

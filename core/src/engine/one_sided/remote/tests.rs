@@ -141,6 +141,28 @@ fn a_flush_says_that_a_put_was_refused() {
     assert_eq!(bytes_of(&live.1), [8; 5000]);
 }
 
+/// A flush that finds no free slot leaves the report to the next one.
+#[test]
+fn a_flush_without_a_slot_is_not_lost() {
+    let ranks = two(TransportCaps::empty());
+    let freed = ranks[1].alloc_region(5000).unwrap();
+    let key = freed.key;
+    // SAFETY: nobody has a pointer into it.
+    unsafe { ranks[1].free_region(freed) }.unwrap();
+    assert_eq!(put(&ranks, &key, &[9; 5000]), Ok(()));
+    let mut state = ranks[0].state.lock();
+    let mut last = Request::NULL;
+    while let Ok(request) = state.proto.table.claim(crate::request::State::Active) {
+        last = request;
+    }
+    let refused = state.start_flush(1).unwrap_err();
+    assert_eq!(refused.kind(), crate::ErrorKind::Exhausted);
+    state.proto.table.release(last.index());
+    let flush = state.start_flush(1).unwrap();
+    drop(state);
+    assert_eq!(over(&ranks, flush), Err(ErrorKind::RemoteAccess));
+}
+
 /// The next region takes the slot of the one that was freed, but a get never reads from both.
 #[test]
 fn a_get_by_packets_fails_if_the_region_is_freed_meanwhile() {
