@@ -110,9 +110,9 @@ pub(super) struct Proto {
     pub(super) failures_seen: u32,
     /// World ranks held to be dead, and those that left while something was still wanted of them.
     pub(super) failed: Vec<u32>,
-    /// World ranks that are dead or accept no more packets, each with the number of polls since.
-    /// Possibly only this rank knows of it; some may have left the job. What they had sent may
-    /// still be arriving.
+    /// World ranks that are dead or accept no more packets, each with the number of polls since the
+    /// transport gave the reason. Possibly only this rank knows of it; some may have left the job.
+    /// What they had sent may still be arriving.
     pub(super) gone: Vec<(u32, u32)>,
     pub(super) finalized: bool,
     /// A waiting call's own packet found no room and is in no queue.

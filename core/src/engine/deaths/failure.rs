@@ -24,7 +24,8 @@ use crate::matching::Pattern;
 use crate::transport::Transport;
 
 /// Polls after which everything that a gone peer had sent must have arrived, even if others keep
-/// sending: there is room for at most this many packets.
+/// sending: there is room for at most this many packets. They count from when the transport gives
+/// the reason, because until then the peer may still send.
 const DRAIN: u32 = 4096;
 
 impl<T: Transport> State<T> {
@@ -96,7 +97,7 @@ impl<T: Transport> State<T> {
     /// Fails peers that are dead, or that have left the job while something was still to go to
     /// them: operations that wait for them end. This happens only once the transport gives the
     /// reason, because until then it may have lent memory for what they do, and only once what they
-    /// had sent has arrived: once a poll that began after the peer was noted has delivered nothing.
+    /// had sent has arrived: once a poll that began after that has delivered nothing.
     /// `packets` is the number that the last poll delivered. Returns how many peers were failed.
     pub(in crate::engine) fn fail_gone(&mut self, packets: usize) -> usize {
         let mut gone = std::mem::take(&mut self.proto.gone);
@@ -120,9 +121,10 @@ impl<T: Transport> State<T> {
                     done += 1;
                 }
                 why => {
+                    let polls = why.as_ref().map_or(0, |_| polls.saturating_add(1));
                     drains |= why.is_some_and(|why| *why != *LEFT);
                     self.proto.gone.retain(|&(noted, _)| noted != peer);
-                    self.proto.gone.push((peer, polls.saturating_add(1)));
+                    self.proto.gone.push((peer, polls));
                 }
             }
         }

@@ -98,6 +98,25 @@ fn who_is_gone_is_noticed_while_others_send() {
     }
 }
 
+/// The peer may send until the transport gives its reason, however long that takes.
+#[test]
+fn polls_before_the_reason_do_not_count() {
+    let (engine, [receive, send]) = refused(8);
+    let hold = Header {
+        kind: PacketKind::Hold as u8,
+        ..Header::default()
+    };
+    engine.state.lock().transport.busy = Some((1, hold));
+    (0..5000).for_each(|_| progress(&engine));
+    engine.state.lock().transport.why_gone = Some("it has gone home".to_owned());
+    progress(&engine);
+    arrives(&engine, eager(), &[1; 8]);
+    progress(&engine);
+    assert_eq!(engine.wait(receive).unwrap().bytes, 8);
+    let error = engine.wait(send).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PeerFailed);
+}
+
 /// A rank whose peer accepts no more packets, and whose transport gives a reason.
 fn lonely() -> Engine<Scripted, Single> {
     let engine = engine();
