@@ -9,8 +9,11 @@
 //! They are offers like others ([`rendezvous`](crate::engine::long::rendezvous)), but there is
 //! nothing to choose: a single copy by load and store is the fastest way, whether the sender is in
 //! a call or not. So they are announced where others would be copied into the transport's memory,
-//! and they teach neither [`ways`](crate::engine::long::ways) nor
-//! [`unasked`](crate::engine::long::unasked) anything.
+//! and [`ways`](crate::engine::long::ways) and [`unasked`](crate::engine::long::unasked) learn from
+//! them neither what a way costs nor which way a peer prefers. There they count only as traffic in
+//! their direction, because other messages that go the opposite way compete with them for memory:
+//! as messages on offer and as bytes given at their sender, and as long messages that have come at
+//! their receiver (other than those that a receive in hand has copied).
 
 use portolan_datatype::MsgRep;
 
