@@ -216,6 +216,34 @@ impl<D: Device> Communicator<D> {
         sent: &[u8],
         received: &mut [u8],
     ) -> Result<()> {
+        let len = received.len();
+        let status = self.while_sending(args, sent, || self.receive_up_to(from, received))?;
+        self.expect_bytes(&status, len)
+    }
+
+    /// Like [`exchange`](Self::exchange), but drops the message that it receives, however long.
+    pub(super) fn exchange_dropping(
+        &self,
+        to: u32,
+        sent: &[u8],
+        from: u32,
+        tag: Tag,
+    ) -> Result<()> {
+        let args = self.collective_args(to, tag)?;
+        let from = self.collective_pattern(from, tag)?;
+        self.while_sending(&args, sent, || match self.receive_up_to(&from, &mut []) {
+            Err(error) if error.kind() != ErrorKind::Truncated => Err(error),
+            _ => Ok(()),
+        })
+    }
+
+    /// Sends while `receive` receives; the arguments must be legal.
+    fn while_sending<R>(
+        &self,
+        args: &SendArgs,
+        sent: &[u8],
+        receive: impl FnOnce() -> Result<R>,
+    ) -> Result<R> {
         let device = self.device();
         let guard = NoUnwind::new("a collective operation");
         // SAFETY: the arguments are legal. `sent` is borrowed until this function returns. It
@@ -229,17 +257,16 @@ impl<D: Device> Communicator<D> {
                 return Err(error);
             }
         };
-        let len = received.len();
-        let outcome = self.receive_up_to(from, received);
+        let outcome = receive();
         if outcome.is_err() {
             // The rank that should have taken the message may never do so.
             let _ = device.cancel(request);
         }
         let sent = device.wait(request);
         guard.done();
-        let status = outcome?;
+        let received = outcome?;
         sent?;
-        self.expect_bytes(&status, len)
+        Ok(received)
     }
 
     /// Sends; the arguments must be legal.

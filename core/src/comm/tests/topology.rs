@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::comm::topology::route::tests::HAS_NO_ROOM;
 
 #[test]
 fn a_grid_takes_the_first_ranks() {
@@ -91,6 +92,26 @@ fn a_graph_is_known_to_all() {
         assert_eq!(ranks, graph.neighbours(on_it.rank()));
         assert_eq!(neighbours.sources, neighbours.destinations);
     });
+}
+
+/// One rank's want of memory is noticed in any round, and keeps no other rank waiting.
+#[test]
+fn a_rank_without_memory_for_edges_ends_the_call_on_all_ranks() {
+    for n in [2, 3, 5] {
+        on_all(n, |world| {
+            let me = world.rank();
+            // Long enough that the sender has to wait until its message is taken.
+            let edges = [((me + 1) % n, Edges::from(vec![(me + n / 2) % n; 5000]))];
+            HAS_NO_ROOM.set(me == 1);
+            let error = world.dist_graph_create(&edges, false).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Exhausted, "{error}");
+            HAS_NO_ROOM.set(false);
+            let graph = world.dist_graph_create(&edges, false).unwrap();
+            assert_eq!(graph.neighbours().unwrap().sources.len(), 5000);
+            drop(graph);
+            assert_eq!(world.live(), 1);
+        });
+    }
 }
 
 proptest! {

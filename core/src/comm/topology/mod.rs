@@ -14,7 +14,7 @@ mod create;
 mod dims;
 mod graph;
 mod neighbours;
-mod route;
+pub(super) mod route;
 
 pub use cartesian::{Cartesian, Dimension, Shift};
 pub use dims::dims_create;
