@@ -91,14 +91,10 @@ impl<D: Device> Communicator<D> {
     /// # Errors
     /// As [`idup`](Self::idup).
     pub fn idup_after(&self, first: Request) -> Result<PendingDup<D>> {
-        let pending = self.idup_behind(Some(Gate::new(first)));
-        pending.inspect_err(|_| self.forget(first))
-    }
-
-    /// Frees a request that is no longer waited for.
-    pub(super) fn forget(&self, request: Request) {
-        // The request may be over already.
-        let _ = self.device().free(request);
+        let first = Owned::new(self, first);
+        let pending = self.idup_behind(Some(Gate::new(first.request)))?;
+        first.keep();
+        Ok(pending)
     }
 
     /// Like [`idup`](Self::idup), behind a gate if there is one.
@@ -235,6 +231,31 @@ impl<D: Device> Drop for PendingDup<D> {
             // The request may be over already.
             let _ = self.parent.device().free(self.request);
         }
+    }
+}
+
+/// A request that a call has been given. Dropping it frees the request, which nobody waits for any
+/// more: the call returns an error, or a copy hook panics.
+pub(super) struct Owned<'a, D: Device> {
+    comm: &'a Communicator<D>,
+    pub(super) request: Request,
+}
+
+impl<'a, D: Device> Owned<'a, D> {
+    pub(super) fn new(comm: &'a Communicator<D>, request: Request) -> Self {
+        Self { comm, request }
+    }
+
+    /// The duplicate owns the request from now on.
+    pub(super) fn keep(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl<D: Device> Drop for Owned<'_, D> {
+    fn drop(&mut self) {
+        // The request may be over already.
+        let _ = self.comm.device().free(self.request);
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::InterCommunicator;
 use crate::comm::attributes::Attributes;
 use crate::comm::gate::Gate;
+use crate::comm::later::Owned;
 use crate::comm::{Errors, PendingDup};
 use crate::device::Device;
 use crate::error::Result;
@@ -43,8 +44,10 @@ impl<D: Device> InterCommunicator<D> {
     /// # Errors
     /// As [`idup`](Self::idup).
     pub fn idup_after(&self, first: Request) -> Result<PendingInterDup<D>> {
-        let pending = self.idup_behind(Some(Gate::new(first)));
-        pending.inspect_err(|_| self.merged().forget(first))
+        let first = Owned::new(self.merged(), first);
+        let pending = self.idup_behind(Some(Gate::new(first.request)))?;
+        first.keep();
+        Ok(pending)
     }
 
     fn idup_behind(&self, gate: Option<Arc<Gate>>) -> Result<PendingInterDup<D>> {

@@ -197,6 +197,47 @@ fn a_copy_hook_that_panics_leaves_no_duplicate_behind() {
     });
 }
 
+/// A duplicate that waits for a request owns it, even if it is never begun.
+#[test]
+fn a_copy_hook_that_panics_leaves_no_request_behind() {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    on_all(2, |world| {
+        let half = world.split(Some(world.rank()), 0).unwrap().unwrap();
+        let remote = RemoteLeader {
+            peer: &world,
+            rank: 1 - world.rank(),
+            tag: Tag(1),
+        };
+        let inter = InterCommunicator::create(&half, 0, Some(remote)).unwrap();
+        let key = Key::<u32>::new().on_copy(|_| panic!("on purpose"));
+        world.set_attribute(&key, 1);
+        inter.messages().set_attribute(&key, 1);
+        let own = world
+            .pattern(Source::Rank(world.rank()), Tags::Any)
+            .unwrap();
+        // SAFETY: the pattern is the communicator's, and there is no byte to write.
+        let [first, second] = [(); 2].map(|()| unsafe {
+            let nothing = ContigBuf::from_bytes_mut(&mut []);
+            let request = world.device().irecv_contig_unchecked(&own, nothing);
+            request.unwrap()
+        });
+        let panics = [
+            catch_unwind(AssertUnwindSafe(|| world.idup_after(first).map(drop))).is_err(),
+            catch_unwind(AssertUnwindSafe(|| inter.idup_after(second).map(drop))).is_err(),
+        ];
+        assert_eq!(panics, [true; 2]);
+        for request in [first, second] {
+            let stale = world.device().peek(request).unwrap_err();
+            assert_eq!(stale.kind(), ErrorKind::InvalidRequest);
+            // Otherwise the end would wait for the receive.
+            let args = world.send_args(SendMode::Standard, world.rank(), Tag(1));
+            world.device().send_contig(&args.unwrap(), &[]).unwrap();
+        }
+        world.delete_attribute(&key);
+        inter.messages().delete_attribute(&key);
+    });
+}
+
 #[test]
 fn a_death_ends_duplicates_in_the_background() {
     for dead in 0..3 {
