@@ -24,7 +24,15 @@
 //! has ended. The next communicator with that id must not receive them. So each rank discards what
 //! waits in the contexts of a freed communicator (`sweep.rs`), and then withholds the id from its
 //! next offers, while late messages still arrive. Just before it offers the id again, it discards
-//! those as well. If no id is offered by all ranks, they offer the withheld ones, too.
+//! those as well. If no id is offered by all ranks, they offer the withheld ones, too. A rank whose
+//! other threads are still discarding then lets rounds decide nothing until that is done, so that
+//! no creation fails for want of an id that is free.
+//!
+//! **Doubt.** A death may end an agreement on this rank although other ranks have completed it and
+//! taken an id. This rank cannot tell which one: it may be any id that it had offered, and those
+//! ranks may send here on their new communicator at any time. So from then on all of these ids are
+//! in doubt. They are offered only after another sweep, each time anew. To keep that short, an
+//! agreement sweeps and offers only a few of them, unless the ranks have no other id in common.
 //!
 //! **Several creations** may be in progress on a rank at once: in several threads, from different
 //! parents, and in the background (`later.rs`). Only one creation by a blocking call can hold a
@@ -42,8 +50,13 @@
 //! from a third set, which is never offered to other ranks. The same id may be in use on several
 //! ranks; the messages do not clash, because they never leave their rank.
 
+mod mask;
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
+
+use mask::Mask;
+pub(super) use mask::lowest;
 
 use super::meet::Call;
 use super::{Communicator, Tag, lock};
@@ -104,6 +117,14 @@ impl Kind {
         }
     }
 
+    /// How many ids in doubt an agreement sweeps and offers at first.
+    const fn doubted(self) -> usize {
+        match self {
+            Self::InCalls | Self::Later => 64,
+            Self::OfOne => 0,
+        }
+    }
+
     fn of(id: u32) -> Self {
         match id {
             0..4096 => Self::InCalls,
@@ -157,38 +178,68 @@ struct State {
     live: u32,
 }
 
-/// The ids of one kind.
-#[derive(Debug)]
+/// The ids of one kind. An id that is not in use is in exactly one of the first five fields. Masks
+/// have bits by the distance from the first id of the kind.
+#[derive(Debug, Default)]
 struct Ids {
-    /// Bit set: the id is free, and may be offered.
-    free: [u64; WORDS],
+    /// Ids that may be offered.
+    free: Mask,
     /// Ids that are free but withheld, in the order in which they were freed. What waited in their
     /// contexts has been discarded.
     withheld: VecDeque<u32>,
     /// Ids that are free, but in whose contexts messages may wait.
     unswept: Vec<u32>,
+    /// Ids that a call is sweeping.
+    sweeping: Mask,
+    /// Ids in doubt, which have to be swept before they may be offered.
+    doubtful: Mask,
+    /// Those of `free` that are in doubt, and were swept for the agreements in progress.
+    doubted: Mask,
     /// The agreements in progress on this rank, in ascending order.
     agreeing: Vec<Key>,
     /// The agreement that holds the mask.
     holder: Option<Key>,
 }
 
-/// Ids in whose contexts messages may wait that have to be discarded. Until
-/// [`swept`](Pool::swept) they belong to the call that has taken them.
+/// Ids in whose contexts messages may wait that have to be discarded. They belong to the call that
+/// has taken them until it has [`swept`](Self::swept) them. Those that it has not swept when it
+/// ends, because of a panic, have to be swept by another call.
 #[derive(Debug)]
-pub(super) struct ToSweep {
-    kind: Kind,
-    /// Ids that may be offered afterwards.
-    ripe: Vec<u32>,
-    /// Ids that are withheld afterwards.
-    fresh: Vec<u32>,
+pub(super) struct ToSweep<'a> {
+    pool: &'a Pool,
+    ids: VecDeque<(u32, Then)>,
 }
 
-impl ToSweep {
-    /// The first context of each id.
-    pub(super) fn contexts(&self) -> impl Iterator<Item = u32> {
-        let ids = self.ripe.iter().chain(&self.fresh);
-        ids.map(|id| id * STRIDE)
+/// What becomes of an id that has been swept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    /// It may be offered.
+    Free,
+    /// It may be offered, and stays in doubt.
+    Doubted,
+    Withheld,
+}
+
+impl ToSweep<'_> {
+    /// The first context of the next id.
+    pub(super) fn next(&self) -> Option<u32> {
+        let (id, _) = self.ids.front()?;
+        Some(id * STRIDE)
+    }
+
+    /// Gives back the next id, which has been swept; not `wholly` if a message may still wait.
+    pub(super) fn swept(&mut self, wholly: bool) {
+        if let Some((id, then)) = self.ids.pop_front() {
+            lock(&self.pool.0).put_back(id, then, wholly);
+        }
+    }
+}
+
+impl Drop for ToSweep<'_> {
+    fn drop(&mut self) {
+        while !self.ids.is_empty() {
+            self.swept(false);
+        }
     }
 }
 
@@ -200,17 +251,11 @@ impl Pool {
     pub(super) fn new(max_context_id: u32) -> Self {
         let there_are = max_context_id.saturating_add(1) / STRIDE;
         let ids = Kind::ALL.map(|kind| {
-            let mut free = [0; WORDS];
+            let mut ids = Ids::default();
             for at in 0..kind.len().min(there_are.saturating_sub(kind.first())) {
-                free[at as usize / 64] |= 1 << (at % 64);
+                ids.free.set(at);
             }
-            Ids {
-                free,
-                withheld: VecDeque::new(),
-                unswept: Vec::new(),
-                agreeing: Vec::new(),
-                holder: None,
-            }
+            ids
         });
         Self(Mutex::new(State { ids, live: 0 }))
     }
@@ -223,7 +268,7 @@ impl Pool {
     /// Takes the id of [`Communicator::alone`] and returns its context; `None` if it is in use.
     pub(super) fn reserve_alone(&self) -> Option<u32> {
         let mut state = lock(&self.0);
-        let free = state.ids[Kind::OfOne as usize].free[0] & 1 != 0;
+        let free = state.ids[Kind::OfOne as usize].free.has(0);
         free.then(|| state.take(Kind::OfOne.first()))
     }
 
@@ -233,8 +278,8 @@ impl Pool {
         let mut state = lock(&self.0);
         let mut free = state.ids[Kind::OfOne as usize].free;
         // The first id belongs to `reserve_alone`.
-        free[0] &= !1;
-        let at = lowest(&free)?;
+        free.clear(0);
+        let at = lowest(&free.0)?;
         Some(state.take(Kind::OfOne.first() + at))
     }
 
@@ -253,7 +298,7 @@ impl Pool {
     }
 
     /// Like [`release`](Self::release), where messages may wait.
-    fn release_unswept(&self, context: u32) {
+    pub(super) fn release_unswept(&self, context: u32) {
         let id = context / STRIDE;
         let mut state = lock(&self.0);
         state.check_taken(id);
@@ -262,35 +307,52 @@ impl Pool {
     }
 
     /// Takes the ids whose contexts have to be swept before an agreement: those that were freed
-    /// unswept, and those that are withheld no longer, which are all of them if `all`.
-    pub(super) fn to_sweep(&self, kind: Kind, all: bool) -> ToSweep {
+    /// unswept, those that are withheld no longer, and some in doubt; if `all`, all that are
+    /// withheld or in doubt.
+    pub(super) fn to_sweep(&self, kind: Kind, all: bool) -> ToSweep<'_> {
         let mut state = lock(&self.0);
         let ids = &mut state.ids[kind as usize];
-        let mut fresh = std::mem::take(&mut ids.unswept);
+        let fresh = std::mem::take(&mut ids.unswept);
         let keep = if all { 0 } else { kind.withheld() };
         let over = (ids.withheld.len() + fresh.len()).saturating_sub(keep);
-        let of_withheld = over.min(ids.withheld.len());
-        let mut ripe: Vec<u32> = ids.withheld.drain(..of_withheld).collect();
-        ripe.extend(fresh.drain(..over - of_withheld));
-        ToSweep { kind, ripe, fresh }
-    }
-
-    /// Gives back ids whose contexts have been swept.
-    pub(super) fn swept(&self, ids: ToSweep) {
-        let mut state = lock(&self.0);
-        state.ids[ids.kind as usize].withheld.extend(ids.fresh);
-        for id in ids.ripe {
-            state.free(id);
+        let ripe = ids.withheld.drain(..over.min(ids.withheld.len()));
+        let mut taken: VecDeque<_> = ripe.map(|id| (id, Then::Free)).collect();
+        for id in fresh {
+            let then = if taken.len() < over {
+                Then::Free
+            } else {
+                Then::Withheld
+            };
+            taken.push_back((id, then));
+        }
+        // While they are on offer, other ranks may agree on one of them, and send at once.
+        if ids.holder.is_none() {
+            let doubted = std::mem::take(&mut ids.doubted);
+            ids.free.remove(doubted);
+            ids.doubtful.add(doubted);
+            let some = if all { usize::MAX } else { kind.doubted() };
+            let some = ids.doubtful.bits().take(some);
+            taken.extend(some.map(|at| (kind.first() + at, Then::Doubted)));
+        }
+        for (id, _) in &taken {
+            let at = id - kind.first();
+            ids.doubtful.clear(at);
+            ids.sweeping.set(at);
+        }
+        ToSweep {
+            pool: self,
+            ids: taken,
         }
     }
 
-    /// From now on, ids that were withheld may be offered. For agreements inside progress, which
-    /// cannot sweep their contexts once more.
-    pub(super) fn withhold_none(&self, kind: Kind) {
-        let mut state = lock(&self.0);
-        for id in std::mem::take(&mut state.ids[kind as usize].withheld) {
-            state.free(id);
-        }
+    /// Whether ids may be free that could not be taken, because they had to be swept.
+    pub(super) fn has_unswept(&self, kind: Kind) -> bool {
+        lock(&self.0).ids[kind as usize].has_unswept()
+    }
+
+    /// Whether a call is sweeping ids, which it then gives back.
+    pub(super) fn is_sweeping(&self, kind: Kind) -> bool {
+        !lock(&self.0).ids[kind as usize].sweeping.is_empty()
     }
 
     pub(super) fn live(&self) -> u32 {
@@ -309,33 +371,63 @@ impl Pool {
     }
 }
 
+impl Ids {
+    /// Whether ids may be free that are not offered, because they have to be swept.
+    fn has_unswept(&self) -> bool {
+        !(self.withheld.is_empty()
+            && self.unswept.is_empty()
+            && self.sweeping.is_empty()
+            && self.doubtful.is_empty())
+    }
+
+    fn is_free(&self, id: u32, at: u32) -> bool {
+        [&self.free, &self.sweeping, &self.doubtful]
+            .iter()
+            .any(|ids| ids.has(at))
+            || self.withheld.contains(&id)
+            || self.unswept.contains(&id)
+    }
+}
+
 impl State {
-    /// The word that holds an id's free bit, and the bit.
-    fn bit(&mut self, id: u32) -> (&mut u64, u64) {
+    /// The ids among which `id` is, and its bit there.
+    fn of(&mut self, id: u32) -> (&mut Ids, u32) {
         let kind = Kind::of(id);
-        let at = id - kind.first();
-        let word = &mut self.ids[kind as usize].free[at as usize / 64];
-        (word, 1 << (at % 64))
+        (&mut self.ids[kind as usize], id - kind.first())
     }
 
     fn free(&mut self, id: u32) {
-        let (word, bit) = self.bit(id);
-        *word |= bit;
+        let (ids, at) = self.of(id);
+        ids.free.set(at);
+    }
+
+    /// Gives back an id that was taken to be swept.
+    fn put_back(&mut self, id: u32, then: Then, wholly: bool) {
+        let (ids, at) = self.of(id);
+        ids.sweeping.clear(at);
+        match then {
+            Then::Doubted if !wholly => ids.doubtful.set(at),
+            _ if !wholly => ids.unswept.push(id),
+            Then::Withheld => ids.withheld.push_back(id),
+            Then::Free => ids.free.set(at),
+            Then::Doubted => {
+                ids.free.set(at);
+                ids.doubted.set(at);
+            }
+        }
     }
 
     fn check_taken(&mut self, id: u32) {
         if cfg!(debug_assertions) {
-            let (word, bit) = self.bit(id);
-            let is_free = *word & bit != 0;
-            let ids = &self.ids[Kind::of(id) as usize];
-            let is_freed = is_free || ids.withheld.contains(&id) || ids.unswept.contains(&id);
-            assert!(!is_freed, "context id {id} freed twice");
+            let (ids, at) = self.of(id);
+            assert!(!ids.is_free(id, at), "context id {id} freed twice");
         }
     }
 
     fn take(&mut self, id: u32) -> u32 {
-        let (word, bit) = self.bit(id);
-        *word &= !bit;
+        let (ids, at) = self.of(id);
+        ids.free.clear(at);
+        ids.doubted.clear(at);
         self.live += 1;
         id * STRIDE
     }
@@ -366,11 +458,10 @@ impl Lease {
     }
 
     /// Runs `sweep`, which discards what waits in the contexts, unless another lease lives: its
-    /// operation may still need these messages.
-    pub(super) fn sweep_if_last(&mut self, sweep: impl FnOnce()) {
+    /// operation may still need these messages. `sweep` returns whether no message is left.
+    pub(super) fn sweep_if_last(&mut self, sweep: impl FnOnce() -> bool) {
         if let Some(leased) = Arc::get_mut(&mut self.0) {
-            sweep();
-            leased.swept = true;
+            leased.swept = sweep();
         }
     }
 }
@@ -392,7 +483,8 @@ impl std::fmt::Debug for Lease {
 }
 
 /// One creation's part in an agreement. Dropping it gives up the mask and the place among the
-/// agreements.
+/// agreements. If it then still holds the mask, the outcome of the round is unknown, and the ids
+/// that it has offered are in doubt.
 pub(super) struct Claim {
     pool: Arc<Pool>,
     key: Key,
@@ -400,16 +492,38 @@ pub(super) struct Claim {
 
 impl Claim {
     /// This rank's contribution to a round: its mask, if this creation can hold it.
-    pub(super) fn offer(&self) -> Offer {
+    ///
+    /// `all`: after this round there may be none, because the ranks had no id in common. Then every
+    /// id that is free has to be offered. As long as some have to be swept first, this rank offers
+    /// nothing, as if another creation held the mask.
+    pub(super) fn offer(&self, all: bool) -> Offer {
         let mut state = lock(&self.pool.0);
-        let ids = &mut state.ids[self.key.kind() as usize];
+        let kind = self.key.kind();
+        let ids = &mut state.ids[kind as usize];
         let first = ids.agreeing.first() == Some(&self.key);
         if ids.holder.is_some() || !first {
             return [0; WORDS + 1];
         }
+        let must_wait = match kind {
+            // Inside progress no context can be swept. So ids are offered that were swept only when
+            // they were freed, or that are in doubt; those that were never swept are not.
+            Kind::Later if all => {
+                for id in std::mem::take(&mut ids.withheld) {
+                    ids.free.set(id - kind.first());
+                }
+                let doubtful = std::mem::take(&mut ids.doubtful);
+                ids.free.add(doubtful);
+                ids.doubted.add(doubtful);
+                !ids.sweeping.is_empty()
+            }
+            _ => all && ids.has_unswept(),
+        };
+        if must_wait {
+            return [0; WORDS + 1];
+        }
         ids.holder = Some(self.key);
         let mut offer = [u64::MAX; WORDS + 1];
-        offer[..WORDS].copy_from_slice(&ids.free);
+        offer[..WORDS].copy_from_slice(&ids.free.0);
         offer
     }
 
@@ -420,30 +534,31 @@ impl Claim {
         holder.take_if(|holder| *holder == self.key);
     }
 
-    /// Takes the lowest id of `agreed`, the intersection of all offers, and returns its context;
-    /// `None` if no id is free on all ranks.
+    /// Gives up the mask after a round that has decided. Takes the lowest id of `agreed`, the
+    /// intersection of all offers, and returns its context; `None` if no id was offered by all.
     pub(super) fn take(&self, agreed: &Offer) -> Option<u32> {
+        let mut state = lock(&self.pool.0);
+        let kind = self.key.kind();
+        let holder = &mut state.ids[kind as usize].holder;
+        holder.take_if(|holder| *holder == self.key);
         let at = lowest(&agreed[..WORDS])?;
-        let id = self.key.kind().first() + at;
-        Some(lock(&self.pool.0).take(id))
+        Some(state.take(kind.first() + at))
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.give_back();
         let mut state = lock(&self.pool.0);
-        let agreeing = &mut state.ids[self.key.kind() as usize].agreeing;
-        if let Some(place) = agreeing.iter().position(|&key| key == self.key) {
-            agreeing.remove(place);
+        let ids = &mut state.ids[self.key.kind() as usize];
+        if ids.holder.take_if(|holder| *holder == self.key).is_some() {
+            ids.doubted = Mask::default();
+            let offered = std::mem::take(&mut ids.free);
+            ids.doubtful.add(offered);
+        }
+        if let Some(place) = ids.agreeing.iter().position(|&key| key == self.key) {
+            ids.agreeing.remove(place);
         }
     }
-}
-
-/// The index of the lowest bit that is set.
-pub(super) fn lowest(mask: &[u64]) -> Option<u32> {
-    let word = mask.iter().position(|&word| word != 0)?;
-    Some(word as u32 * 64 + mask[word].trailing_zeros())
 }
 
 impl<D: Device> Communicator<D> {
@@ -479,14 +594,15 @@ impl<D: Device> Communicator<D> {
                 .on_device(attributes.name)
         };
         if ranks == 1 {
-            self.sweep(Kind::OfOne, false);
-            return pool.take_of_one().ok_or_else(none_left);
+            return self.take_local(Pool::take_of_one).ok_or_else(none_left);
         }
         self.sweep(key.kind(), false);
         let claim = pool.claim(key);
         let mut offers_all = false;
         loop {
-            let mut offer = claim.offer();
+            // What cannot be swept is left out.
+            let swept = !offers_all || self.sweep(key.kind(), true);
+            let mut offer = claim.offer(offers_all && swept);
             and(&mut offer)?;
             if offer[WORDS] != 0 {
                 if let Some(context) = claim.take(&offer) {
@@ -497,7 +613,6 @@ impl<D: Device> Communicator<D> {
                     return Err(none_left());
                 }
                 offers_all = true;
-                self.sweep(key.kind(), true);
             }
             claim.give_back();
             self.device().device_check(Check::NonBlocking)?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::among::Among;
-use super::context::{Key, Kind, Whom};
+use super::context::{Key, Pool, Whom};
 use super::meet::Call;
 use super::{Communicator, New, Tag, Topology};
 use crate::device::{Caps, Device, ProcId};
@@ -109,8 +109,7 @@ impl<D: Device> Communicator<D> {
     /// # Errors
     /// [`InvalidCommunicator`](ErrorKind::InvalidCommunicator) if this world already has one.
     pub fn alone(&self) -> Result<Self> {
-        self.sweep(Kind::OfOne, false);
-        let Some(context) = self.0.job.pool.reserve_alone() else {
+        let Some(context) = self.take_local(Pool::reserve_alone) else {
             return Err(self.error(
                 ErrorKind::InvalidCommunicator,
                 "the process has its communicator of itself alone already".to_owned(),

@@ -106,10 +106,11 @@ impl<D: Device> Communicator<D> {
         let (device, job) = (self.device(), &self.0.job);
         // Here, because the agreement itself runs inside progress, where no message can be looked
         // for.
-        match self.size() {
-            1 => self.sweep(Kind::OfOne, false),
-            _ => self.sweep(Kind::Later, false),
-        }
+        let kind = match self.size() {
+            1 => Kind::OfOne,
+            _ => Kind::Later,
+        };
+        self.sweep(kind, false);
         let request = device.upper_request(Box::new(Duplicate))?;
         let outcome = Arc::new(Mutex::new(Outcome::Pending));
         let agreement = Agreement {
@@ -225,7 +226,8 @@ impl<D: Device> Drop for PendingDup<D> {
     fn drop(&mut self) {
         let outcome = std::mem::replace(&mut *lock(&self.outcome), Outcome::Over);
         if let Outcome::Agreed(context) = outcome {
-            self.parent.0.job.pool.release(context);
+            // Other ranks may have sent already.
+            self.parent.0.job.pool.release_unswept(context);
         }
         if self.request != Request::NULL {
             // The request may be over already.
@@ -366,11 +368,15 @@ impl Agreement {
                 && self.words[WORDS] == 0
             {
                 claim.give_back();
-                self.words = claim.offer();
+                self.words = claim.offer(self.offers_all);
                 return Going::Again;
             }
             if self.group.size() == 1 {
+                let sweeping = self.pool.is_sweeping(Kind::OfOne);
                 let taken = self.pool.take_of_one();
+                if taken.is_none() && sweeping {
+                    return Going::Again;
+                }
                 let agreed = taken.ok_or_else(|| no_id_left(1, self.pool.live()));
                 self.end(port, agreed);
                 continue;
@@ -380,16 +386,14 @@ impl Agreement {
                 let whom = Whom::AllLater;
                 let context = self.context;
                 let claim = self.pool.claim(Key { context, whom });
-                self.words = claim.offer();
+                self.words = claim.offer(false);
                 self.claim = Some(claim);
                 continue;
             };
             let agreed = claim.take(&self.words);
             if agreed.is_none() && !self.offers_all {
                 self.offers_all = true;
-                self.pool.withhold_none(Kind::Later);
-                claim.give_back();
-                self.words = claim.offer();
+                self.words = claim.offer(true);
                 continue;
             }
             let agreed = agreed.ok_or_else(|| no_id_left(self.group.size(), self.pool.live()));
@@ -513,7 +517,8 @@ impl Agreement {
                 let mut outcome = lock(&self.outcome);
                 match *outcome {
                     Outcome::Pending => *outcome = Outcome::Agreed(context),
-                    _ => self.pool.release(context),
+                    // Other ranks may have sent already.
+                    _ => self.pool.release_unswept(context),
                 }
                 drop(outcome);
                 port.complete(self.request, Status::EMPTY)

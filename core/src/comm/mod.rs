@@ -155,7 +155,8 @@ impl<D: Device> Communicator<D> {
             rank: new.rank,
         };
         if let Err(error) = device.comm_init(new.parent.map(Self::view).as_ref(), &view) {
-            job.pool.release(new.context);
+            // Other ranks may have sent already.
+            job.pool.release_unswept(new.context);
             return Err(error);
         }
         let lease = Lease::new(Arc::clone(&job.pool), new.context);

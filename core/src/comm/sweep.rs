@@ -12,37 +12,58 @@
 //! for ever.
 
 use super::Communicator;
-use super::context::{Kind, STRIDE};
+use super::context::{Kind, Pool, STRIDE};
 use super::extension::Job;
 use crate::device::Device;
 use crate::matching::Pattern;
 
 impl<D: Device> Communicator<D> {
     /// Discards what waits in the contexts of ids that the next agreement may offer again: of those
-    /// that are due, or of `all` that are free.
-    pub(super) fn sweep(&self, kind: Kind, all: bool) {
+    /// that are due, or of `all` that are free. Returns whether no message is left.
+    pub(super) fn sweep(&self, kind: Kind, all: bool) -> bool {
         let job = &self.0.job;
-        let ids = job.pool.to_sweep(kind, all);
-        for context in ids.contexts() {
-            discard(self.device(), job, context);
+        let mut ids = job.pool.to_sweep(kind, all);
+        let mut swept = true;
+        while let Some(context) = ids.next() {
+            let wholly = discard(self.device(), job, context);
+            ids.swept(wholly);
+            swept &= wholly;
         }
-        job.pool.swept(ids);
+        swept
+    }
+
+    /// Takes an id for a communicator of this process only, by `take`; `None` if there is none,
+    /// also after what other threads are sweeping has been swept.
+    pub(super) fn take_local(&self, take: impl Fn(&Pool) -> Option<u32>) -> Option<u32> {
+        let pool = &self.0.job.pool;
+        loop {
+            let swept = self.sweep(Kind::OfOne, false);
+            let more = swept && pool.has_unswept(Kind::OfOne);
+            let taken = take(pool);
+            if taken.is_some() || !more {
+                return taken;
+            }
+            std::thread::yield_now();
+        }
     }
 }
 
 /// Discards what waits in the contexts of the communicator whose first context is `first`. No
-/// operation on it may be pending.
-pub(super) fn discard<D: Device>(device: &D, job: &Job<D>, first: u32) {
+/// operation on it may be pending. Returns whether no message is left.
+pub(super) fn discard<D: Device>(device: &D, job: &Job<D>, first: u32) -> bool {
     let contexts = first..first + STRIDE;
+    let mut wholly = true;
     for context in contexts.clone() {
         // An error (the device has been ended, a member has died) comes only when no message waits
         // that could be taken.
         while let Ok(Some((message, _))) = device.improbe_unchecked(&Pattern::any(context)) {
             if device.discard(message).is_err() {
+                wholly = false;
                 break;
             }
         }
     }
     super::lock(&job.strays).retain(|stray| !contexts.contains(&stray.context()));
     job.attempts.forget(first);
+    wholly
 }

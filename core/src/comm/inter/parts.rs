@@ -129,7 +129,8 @@ impl<D: Device> InterCommunicator<D> {
         let both = merged.decide()?;
         let across = merged
             .agree(Call::Across)
-            .inspect_err(|_| pool.release(both))?;
+            // Other ranks may have agreed, and sent already.
+            .inspect_err(|_| pool.release_unswept(both))?;
         let Some((local, remote)) = groups else {
             pool.release(both);
             pool.release(across);
@@ -142,7 +143,7 @@ impl<D: Device> InterCommunicator<D> {
         };
         let rank = group.rank_of(merged.process()).unwrap_or(0);
         let new = merged.derive(group, rank, both, None);
-        let new = new.inspect_err(|_| pool.release(across))?;
+        let new = new.inspect_err(|_| pool.release_unswept(across))?;
         Self::with(new, across, self.messages(), local, low).map(Some)
     }
 }

@@ -4,7 +4,9 @@
 use super::create::group;
 use super::*;
 use crate::buffer::ContigBuf;
-use crate::comm::context::STRIDE;
+use crate::comm::context::{STRIDE, WORDS};
+use crate::comm::meet::Call;
+use crate::comm::tags::Of;
 use crate::device::Check;
 use crate::matching::Pattern;
 use crate::request::Request;
@@ -121,6 +123,69 @@ fn an_operation_that_a_death_ended_leaves_nothing_behind() {
         let mut data = [if again.rank() == 0 { 2 } else { 0 }];
         again.bcast(&mut data, 0).unwrap();
         assert_eq!(data, [2]);
+    });
+}
+
+/// Rank 2 dies between two messages of an agreement. Rank 0 has received the one that it needs and
+/// makes its communicator; rank 1 waits for the other one and makes none.
+#[test]
+fn an_agreement_that_a_death_ended_here_only_leaves_nothing_behind() {
+    let made = std::sync::Barrier::new(2);
+    on_some::<Single>(3, |world| {
+        if world.rank() == 2 {
+            world.meet(Call::Dup).unwrap();
+            let args = world.collective_args(0, Of::And.in_round(0)).unwrap();
+            world.send_on(&args, &[0xff; (WORDS + 1) * 8]).unwrap();
+            made.wait();
+            return world
+                .device()
+                .declare_self_failed("it is what this test is about");
+        }
+        let first = world.dup();
+        let living = || {
+            let living = world.create_group(&group(&[0, 1]), Tag(1));
+            living.unwrap().unwrap()
+        };
+        if world.rank() == 0 {
+            let first = first.unwrap();
+            assert_eq!(first.context(), 4);
+            made.wait();
+            leave(&first, SendMode::Standard, 1, b"early");
+            drop(living());
+            leave(&first, SendMode::Standard, 2, b"late");
+        } else {
+            assert_eq!(first.unwrap_err().kind(), ErrorKind::PeerFailed);
+            drop(living());
+        }
+        let again = again_at(4, living);
+        world.device().device_check(Check::NonBlocking).unwrap();
+        let any = again.pattern(Source::Any, Tags::Any).unwrap();
+        assert_eq!(world.device().iprobe_unchecked(&any).unwrap(), None);
+        again.barrier().unwrap();
+    });
+}
+
+/// Rank 0 sends on a duplicate that rank 1 has given up.
+#[test]
+fn a_duplicate_that_was_given_up_leaves_nothing_behind() {
+    on_all(2, |world| {
+        let pending = world.idup().unwrap();
+        let send = if world.rank() == 0 {
+            let first = pending.wait().unwrap();
+            Some(leave(&first, SendMode::Synchronous, 1, b"synchronous"))
+        } else {
+            while !pending.is_complete() {
+                std::thread::yield_now();
+            }
+            drop(pending);
+            None
+        };
+        world.barrier().unwrap();
+        let next = world.idup().unwrap().wait().unwrap();
+        if let Some(send) = send {
+            world.device().wait(send).unwrap();
+        }
+        next.barrier().unwrap();
     });
 }
 
