@@ -280,6 +280,23 @@ fn a_rank_that_fails_takes_its_memory_when_nobody_reads_it() {
     }
 }
 
+/// The last thing that it tells the others is not that it has received what waits for it.
+#[test]
+fn a_rank_that_leaves_after_an_error_has_not_received_what_waits() {
+    for transport in common::transports() {
+        let worlds = Builder::new().transport(transport).in_process(2).unwrap();
+        let [zero, one] = worlds.try_into().unwrap();
+        let send = zero.comm().issend_owned(vec![7_u8; 8], 1, 0).unwrap();
+        let comm = one.comm();
+        while comm.iprobe(0, 0).unwrap().is_none() {}
+        let error = comm.send(&[0_u8], 99, 0).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidRank);
+        drop((comm, one));
+        let failed = send.wait().unwrap_err();
+        assert_eq!(failed.error.kind(), ErrorKind::PeerFailed, "{transport}");
+    }
+}
+
 /// They end whether or not the messages found room first.
 #[test]
 fn sends_to_a_rank_that_left_end() {

@@ -12,9 +12,9 @@
 //! ids (`context.rs` explains how). [`create_group`](Communicator::create_group) is collective over
 //! the new group only, and [`alone`](Communicator::alone) is local. **Freeing** is local: dropping
 //! the last handle never waits for another rank, and pending operations still complete. Messages
-//! that no receive has matched by then are discarded. The id returns to this rank's set of free ids
-//! once no pending operation holds a [lease](Lease) on it. It is used again only when it is free on
-//! every rank that takes part in a later creation.
+//! that no receive has matched by then are discarded, except those of a rank's last communicator.
+//! The id returns to this rank's set of free ids once no pending operation holds a [lease](Lease)
+//! on it. It is used again only when it is free on every rank that takes part in a later creation.
 //!
 //! The few collectives here ([`barrier`](Communicator::barrier), [`bcast`](Communicator::bcast),
 //! [`and_words`](Communicator::and_words), [`allgather_words`](Communicator::allgather_words)) are
@@ -326,12 +326,16 @@ impl<D: Device> Inner<D> {
 }
 
 impl<D: Device> Drop for Inner<D> {
-    /// Local: the device forgets the contexts, and discards what waits in them. The id becomes free
-    /// on this rank when the last lease is dropped.
+    /// Local: the device forgets the contexts, and discards what waits in them, unless this is the
+    /// last communicator of the job. The id becomes free on this rank when the last lease is
+    /// dropped.
     fn drop(&mut self) {
         self.extensions.close(&self.device);
         self.device.comm_free(&self.view());
-        if !std::thread::panicking() {
+        // Discarding tells senders that their messages were received. If the rank is leaving, maybe
+        // because of an error, they learn that instead. No later communicator needs the context.
+        let leaving = self.job.ended.load(Ordering::Relaxed) || self.job.pool.live() == 1;
+        if !leaving && !std::thread::panicking() {
             let (device, job, context) = (&self.device, &self.job, self.context);
             self.lease
                 .sweep_if_last(|| sweep::discard(&**device, job, context));

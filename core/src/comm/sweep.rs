@@ -9,7 +9,8 @@
 //! new communicator.
 //!
 //! A sender that waits for its message to be received is told that it was, so that it does not wait
-//! for ever.
+//! for ever. Only what waits for the last communicator of a rank stays where it is: no other
+//! communicator follows, and the senders learn from the device how the rank has left.
 
 use super::Communicator;
 use super::context::{Kind, Pool, STRIDE};

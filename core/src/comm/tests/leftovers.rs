@@ -189,6 +189,26 @@ fn a_duplicate_that_was_given_up_leaves_nothing_behind() {
     });
 }
 
+/// A rank that leaves its job, maybe because of an error, has not received what waits there.
+#[test]
+fn what_the_last_communicator_leaves_behind_was_not_received() {
+    on_some::<Single>(2, |world| {
+        if world.rank() == 0 {
+            let send = leave(&world, SendMode::Synchronous, 1, b"synchronous");
+            let error = world.device().wait(send).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::PeerFailed, "{error}");
+            return;
+        }
+        let any = world.pattern(Source::Any, Tags::Any).unwrap();
+        while world.device().iprobe_unchecked(&any).unwrap().is_none() {
+            std::thread::yield_now();
+        }
+        let device = world.device_handle();
+        drop(world);
+        device.declare_self_failed("it left after an error");
+    });
+}
+
 /// Rank 1 gives up a duplicate before its part in the agreement has begun, and frees the parent.
 /// Rank 0's message waits here then, and the agreement still needs it.
 #[test]
