@@ -6,6 +6,7 @@
 //! - [`loader`]: the data of a send, or of a peer's get, on its way from an accelerator
 //! - [`pieces`]: messages that are sent in pieces without an offer
 //! - [`rendezvous`]: offers: the receiver takes a message once it has a buffer for it
+//! - [`room`]: where a pull puts the bytes
 //! - [`shared`]: messages from memory that peers load themselves
 //! - [`transfer`]: moving the data of an offer: pulled by the receiver, streamed by the sender, or
 //!   half by each
@@ -18,6 +19,7 @@ pub(super) mod late;
 pub(super) mod loader;
 pub(super) mod pieces;
 pub(super) mod rendezvous;
+pub(super) mod room;
 pub(super) mod shared;
 pub(super) mod transfer;
 pub(super) mod unasked;

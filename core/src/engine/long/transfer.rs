@@ -19,10 +19,10 @@ use std::time::Instant;
 
 use portolan_datatype::MsgRep;
 
-use crate::engine::data::Data;
 use crate::engine::entry::{Op, RecvStage, SendStage, Transfer};
 use crate::engine::long::flows::fault;
 use crate::engine::long::rendezvous::TakeBody;
+use crate::engine::long::room::{Room, served};
 use crate::engine::long::shared::is_in_halves;
 use crate::engine::long::ways::Way;
 use crate::engine::state::{Proto, State};
@@ -41,8 +41,6 @@ const FIRST_TURN: usize = 64 << 10;
 /// Looks of an absent sender after which it is expected to look again. One look alone means little:
 /// the call that begins an operation looks, too.
 const LOOKS: u32 = 2;
-/// Size of the buffer through which data for scattered layouts is pulled.
-const SCRATCH: usize = 128 << 10;
 /// Shortest message of which the sender may push a half. Each half costs a system call.
 const SPLIT: usize = 16 << 10;
 /// Longest message that this rank pulls as soon as a hook's receive has matched it. Hooks also run
@@ -377,51 +375,20 @@ impl<T: Transport> State<T> {
                 return Turn::Refused;
             };
             let start = transfer.mine.start;
-            let direct = data.contiguous().map(|(target, _)| target);
-            let direct = direct.or_else(|| served(&self.transport, data));
-            let direct = direct.filter(|_| transfer.rep == MsgRep::Native);
-            let (pulled, len) = if let Some(target) = direct {
-                let len = turn - start;
-                // SAFETY: the receive's buffer is the device's until the request completes, and
-                // `wanted`, which `mine` is a part of, is at most its length.
-                let pulled = unsafe {
-                    let target = target.add(start);
-                    self.transport
-                        .pull(transfer.peer, &exposure, start as u64, target, len)
-                };
-                (pulled, len)
-            } else if let Some(data) = data.driven().filter(|_| transfer.rep == MsgRep::Native)
-                && let flows = &mut self.proto.flows
-                && let Some((room, space)) = flows.room(&mut transfer.landing, data, start)
-            {
-                let len = (turn - start).min(space);
-                // SAFETY: the chunk has `space` bytes from there on, and is this receive's.
-                let pulled = unsafe {
-                    self.transport
-                        .pull(transfer.peer, &exposure, start as u64, room, len)
-                };
-                if pulled == Pulled::Done {
-                    let counters = &mut self.proto.counters;
-                    flows.filled(&mut transfer.landing, data, len, counters);
-                }
-                (pulled, len)
-            } else {
-                let len = (turn - start).min(SCRATCH);
-                self.proto.scratch.resize(SCRATCH, 0);
-                let scratch = self.proto.scratch.as_mut_ptr();
-                // SAFETY: `scratch` has `SCRATCH` bytes.
-                let pulled = unsafe {
-                    self.transport
-                        .pull(transfer.peer, &exposure, start as u64, scratch, len)
-                };
-                if pulled == Pulled::Done {
-                    // SAFETY: as above for the receive's buffer; the scratch has `len` bytes.
-                    unsafe { data.write(start, scratch, len, transfer.rep) };
-                }
-                (pulled, len)
+            let spare = (&mut self.proto.flows, &mut self.proto.scratch);
+            let room = Room::of(&self.transport, spare, data, transfer, turn - start);
+            let len = room.len;
+            // SAFETY: the receive's buffer is the device's until the request completes, and
+            // `wanted`, which `mine` is a part of, is at most its length. The rest is the engine's.
+            let pulled = unsafe {
+                self.transport
+                    .pull(transfer.peer, &exposure, start as u64, room.start, len)
             };
             match pulled {
                 Pulled::Done => {
+                    let used = (&mut self.proto.flows, &mut self.proto.counters);
+                    // SAFETY: the pull has written all of it; the buffer as above.
+                    unsafe { room.filled(used, transfer) };
                     transfer.mine.start += len;
                     self.proto.counters.bytes_pulled += len as u64;
                 }
@@ -652,13 +619,6 @@ impl Proto {
             self.work = true;
         }
     }
-}
-
-/// The address at which the transport itself may put accelerator data, if it may.
-fn served<T: Transport>(transport: &T, data: &Data) -> Option<*mut u8> {
-    let data = data.driven()?;
-    let start = data.at(0);
-    transport.serves(start, data.kind()).then_some(start)
 }
 
 impl Transfer {
