@@ -18,22 +18,24 @@ settings! {
     /// unset means the best one that is usable.
     "TRANSPORT" => transport: Option<String>, default "", unit "";
 
-    /// How a rank waits: `spin` polls without end, `yield` gives its core away between polls,
-    /// `park` sleeps until it is woken, and `auto` chooses by whether there are more ranks than
-    /// cores where this one may run, as far as it sees (over shared memory and libfabric all of its
-    /// node; else its own and its launcher's). Where there are, and this rank yields, it polls some
-    /// more first for a rank that waits on another core, over shared memory.
+    /// How a rank waits. `spin` polls without end. `yield` polls `PORTOLAN_SPIN` times, and from
+    /// then on gives its core away between polls. `park` polls as often, and then sleeps until it
+    /// is woken. `auto` polls as often, gives its core away some hundred times, and then sleeps (or
+    /// goes on giving it away, over a transport that cannot wake it). If the ranks on this node
+    /// outnumber the cores that they may run on, all but `spin` poll once only, instead of
+    /// `PORTOLAN_SPIN` times; over shared memory, a rank that would give its core away polls a
+    /// little longer for a rank that waits on another core. (Over shared memory and libfabric, the
+    /// cores of all ranks of the node count; else only those of this rank and of its launcher are
+    /// known.)
     "WAIT" => wait: WaitMode, default "auto", unit "";
 
     /// How often a waiting rank polls before it gives its core away or sleeps.
     "SPIN" => spin: Count, default "2000", unit "polls", range 0, 1 << 32;
 
-    /// Longest message that travels with its envelope. A longer one is only announced, and moves
-    /// when the receive that takes it has been posted. Blocking sends announce what is longer than
-    /// half of this where ranks may read each other's memory; and where both copy through shared
-    /// memory, and the receiver has been found to prefer that, they send what is up to eight times
-    /// as long without asking. Where this is not set, messages of up to 64k travel so over
-    /// libfabric's TCP, if it sends as much at once.
+    /// Longest message that travels with its envelope; a longer one is announced, and moves when
+    /// its receive has been posted. Over shared memory some forms of sends depart from this rule:
+    /// the table "How a message travels" in docs/shm.md has them. Where this is not set, messages of
+    /// up to 64k travel with their envelope over libfabric's TCP, if it sends as much at once.
     "EAGER_MAX" => eager_max: Bytes, default "16k", unit "bytes", range 0, 1 << 30;
 
     /// Memory for messages that have arrived before their receive was posted. Beyond it messages
