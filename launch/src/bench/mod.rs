@@ -6,7 +6,8 @@
 //! rank of that job and measures within it: `mpiexec -n 2 portolan bench latency` measures under
 //! Hydra.
 //!
-//! - [`args`]: the command line. [`place`]: the processors of ranks and of other work.
+//! - [`args`]: the command line. [`options`]: which options a kind has. [`place`]: the processors of
+//!   ranks and of other work.
 //! - [`job`]: one sample, and the output that is read from it. [`rank`]: the ranks of Portolan's
 //!   samples. [`peers`]: other implementations.
 //! - [`suite`]: takes samples in turn and evaluates them. [`stats`]: medians.
@@ -22,6 +23,7 @@ mod job;
 mod lines;
 mod machine;
 mod memory;
+mod options;
 mod page;
 mod peers;
 mod phases;
@@ -112,11 +114,11 @@ fn measure(args: &BenchArgs, pattern: Pattern, ranks: u32) -> Result<Run, String
     let job = Job {
         pattern,
         ranks,
-        window: args.window,
+        window: args.window(),
         buffers: args.buffers,
         alloc: args.alloc,
-        threads: args.threads,
-        limit: args.seconds,
+        threads: args.threads(),
+        limit: args.seconds(),
         plans: args.plans(pattern),
         pin: pin.clone(),
         crowded,
@@ -191,10 +193,10 @@ impl Run {
             .to_owned(),
             message_bytes: if axis == Axis::Waiting { 8 } else { 0 },
             ranks,
-            window: pattern.filter(|p| p.has_windows()).map(|_| args.window),
+            window: pattern.filter(|p| p.has_windows()).map(|_| args.window()),
             buffers: (args.buffers > 1).then_some(args.buffers),
             alloc: args.alloc,
-            threads: threaded.then_some(args.threads),
+            threads: threaded.then_some(args.threads()),
             pin: pin.map(ToString::to_string),
             map: args.map.map(|map| map.name().to_owned()),
             busy: args.busy,

@@ -81,11 +81,11 @@ pub(super) fn in_a_job(args: &BenchArgs) -> ExitCode {
     }
     let setup = Setup {
         pattern,
-        window: args.window,
+        window: args.window(),
         buffers: args.buffers,
         allocated: args.alloc,
-        limit: args.seconds,
-        threads: args.threads,
+        limit: args.seconds(),
+        threads: args.threads(),
         begun: 0,
     };
     let plans = args.plans(pattern);

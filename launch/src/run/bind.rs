@@ -61,28 +61,42 @@ fn parse_list(text: &str) -> Option<Vec<usize>> {
     Some(cpus)
 }
 
+/// The same text for processors in ascending order.
+fn listed(cpus: &[usize]) -> String {
+    let runs = cpus.chunk_by(|one, next| one + 1 == *next);
+    let each = runs.map(|run| match run {
+        [first, .., last] => format!("{first}-{last}"),
+        few => few.iter().map(usize::to_string).collect(),
+    });
+    each.collect::<Vec<_>>().join(",")
+}
+
 impl Bind {
-    /// The processors of each rank, or the reason why this binding is impossible.
-    pub(super) fn plan(&self, ranks: u32) -> Result<Vec<Option<CpuSet>>, String> {
+    /// The processors of each rank, or the reason why this binding is impossible. `option` is the
+    /// name of the option that asked for it.
+    pub(crate) fn plan(&self, ranks: u32, option: &str) -> Result<Vec<Option<CpuSet>>, String> {
         let ranks = ranks as usize;
         match self {
             Self::None => Ok(vec![None; ranks]),
             Self::Core => {
-                let cores = cores().map_err(|error| format!("--bind core: {error}"))?;
+                let cores = cores().map_err(|error| format!("{option} core: {error}"))?;
                 let set = |core: &Vec<usize>| Some(CpuSet::of(core.iter().copied()));
                 Ok(cores.iter().cycle().take(ranks).map(set).collect())
             }
             Self::List(list) => {
-                let allowed = allowed_cpus().map_err(|error| format!("--bind: {error}"))?;
+                let allowed = allowed_cpus().map_err(|error| format!("{option}: {error}"))?;
                 if let Some(cpu) = list.iter().find(|cpu| !allowed.contains(cpu)) {
                     return Err(format!(
-                        "--bind: processor {cpu} is not one that this process may use ({allowed:?})"
+                        "{option}: processor {cpu} is not one that this process may use; choose \
+                         from {}",
+                        listed(&allowed)
                     ));
                 }
                 if list.len() < ranks {
+                    let plural = if list.len() == 1 { "" } else { "s" };
                     return Err(format!(
-                        "--bind: the list has {} processors for {ranks} ranks; name one for each \
-                         rank (one may be named several times)",
+                        "{option}: the list has {} processor{plural} for {ranks} ranks; name one \
+                         for each rank (one may be named several times)",
                         list.len()
                     ));
                 }
@@ -123,6 +137,7 @@ mod tests {
     fn lists_are_read_as_the_kernel_writes_them() {
         assert_eq!("0,2,4-7".parse(), Ok(Bind::List(vec![0, 2, 4, 5, 6, 7])));
         assert_eq!("0,0".parse(), Ok(Bind::List(vec![0, 0])));
+        assert_eq!(listed(&[0, 2, 4, 5, 6, 7]), "0,2,4-7");
         for bad in ["", "-", "1-", "3-1", "a", "0,,1", "cores", "0-99999999999"] {
             assert!(bad.parse::<Bind>().is_err(), "{bad}");
         }
@@ -130,18 +145,25 @@ mod tests {
 
     #[test]
     fn every_rank_gets_a_core_even_if_there_are_too_few() {
-        let sets = Bind::Core.plan(1000).unwrap();
+        let sets = Bind::Core.plan(1000, "--bind").unwrap();
         assert_eq!(sets.len(), 1000);
         assert!(sets.iter().all(Option::is_some));
     }
 
     #[test]
     fn a_list_that_cannot_be_honoured_is_refused() {
-        let error = Bind::List(vec![65_535]).plan(1).err().unwrap();
-        assert!(error.contains("processor 65535 is not one that"), "{error}");
-        let first = allowed_cpus().unwrap()[0];
-        let error = Bind::List(vec![first]).plan(2).err().unwrap();
-        assert!(error.contains("1 processors for 2 ranks"), "{error}");
-        assert_eq!(Bind::List(vec![first, first]).plan(2).unwrap().len(), 2);
+        let told = |list, option| Bind::List(list).plan(2, option).err();
+        let all = allowed_cpus().unwrap();
+        assert_eq!(
+            told(vec![65_535], "--pin").unwrap(),
+            format!(
+                "--pin: processor 65535 is not one that this process may use; choose from {}",
+                listed(&all)
+            )
+        );
+        let error = told(vec![all[0]], "--bind").unwrap();
+        assert!(error.starts_with("--bind: "), "{error}");
+        assert!(error.contains("1 processor for 2 ranks"), "{error}");
+        assert_eq!(told(vec![all[0], all[0]], "--bind"), None);
     }
 }

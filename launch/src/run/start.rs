@@ -38,7 +38,7 @@ pub(super) fn start(args: &RunArgs) -> Result<Job, Failure> {
     let on_failure = on_failure(args)?;
     let cpus = args
         .bind
-        .plan(args.ranks)
+        .plan(args.ranks, "--bind")
         .map_err(|why| Failure::launcher(&why))?;
     let cannot = |what: &'static str| {
         move |error: io::Error| Failure::launcher(&format!("cannot {what}: {error}"))

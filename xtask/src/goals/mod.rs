@@ -149,7 +149,10 @@ fn words(command: &Command, args: &Args) -> Vec<String> {
         }
     };
     add("--repeat", args.repeat.to_string());
-    add("--seconds", args.seconds.to_string());
+    if !own("startup") {
+        // A start has no rounds whose time could be limited.
+        add("--seconds", args.seconds.to_string());
+    }
     if let Some(only) = &args.only
         && own("--peers")
     {
@@ -236,5 +239,10 @@ mod tests {
         set.library = Library::OfTheWheel;
         let library = "PORTOLAN_OFI_LIBRARY=WHEEL/lib/mpich/libfabric.so.1";
         assert_eq!(line(&set), format!("A=b {library} {printed}"));
+        let start = Command {
+            words: "startup",
+            ..command(&[])
+        };
+        assert_eq!(line(&start), "portolan bench startup --repeat 1");
     }
 }

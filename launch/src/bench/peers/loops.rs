@@ -19,15 +19,18 @@ pub(in crate::bench) struct Loops {
     network: Network,
 }
 
-/// Builds the program for the job's pattern. Returns `None` if there is no program for that
-/// pattern, and an error if something needed to build it is missing.
-pub(super) fn find(job: &Job, network: &Network) -> Option<Result<Loops, String>> {
-    let pattern = defined(job.pattern).filter(|_| job.ranks == 2)?;
-    if job.alloc {
-        let why = "libfabric allocates no buffers: left out with --alloc";
-        return Some(Err(why.to_owned()));
+/// Builds the program for the job's pattern. Returns an error if it cannot do the job, or if
+/// something needed to build it is missing.
+pub(super) fn find(job: &Job, network: &Network) -> Result<Loops, String> {
+    let name = job.pattern.name();
+    let pattern = defined(job.pattern).ok_or_else(|| format!("it does not measure {name}"))?;
+    if job.ranks != 2 {
+        return Err(format!("it measures two ranks, and not {}", job.ranks));
     }
-    Some(build(pattern, network))
+    if job.alloc {
+        return Err("libfabric allocates no buffers: left out with --alloc".to_owned());
+    }
+    build(pattern, network)
 }
 
 /// The name under which it is reported as missing.

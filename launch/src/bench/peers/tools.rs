@@ -35,72 +35,77 @@ enum Kind {
     Libfabric,
 }
 
-/// The tools that are installed and measure the pattern, and those that are missing, with the
-/// reason. libfabric's tool uses the same network as all contenders, or shared memory. UCX's tool
-/// counts only if `tuned` peers were asked for.
-pub(super) fn find(
-    job: &Job,
-    network: Option<&Network>,
-    tuned: bool,
-) -> (Vec<Tool>, Vec<(String, String)>) {
+/// The tools that are installed and measure what the job does, and the others, each with the reason
+/// why it is left out. libfabric's tool uses the same network as all contenders, or shared memory.
+pub(super) fn find(job: &Job, network: Option<&Network>) -> (Vec<Tool>, Vec<(String, String)>) {
     let (mut tools, mut missing) = (Vec::new(), Vec::new());
-    let provider = network.map_or("shm", |network| &network.provider);
-    let lowest = network.map_or("shm", Network::lowest);
-    let all = [
-        (
-            Kind::Ucx,
-            "ucx_perftest",
-            "ucx-utils",
-            ["ucx_info", "-v"],
-            "posix",
-        ),
-        (
-            Kind::Libfabric,
-            "fi_pingpong",
-            "libfabric-bin",
-            ["fi_info", "--version"],
-            lowest,
-        ),
-    ];
-    for (kind, program, package, version, transport) in all {
-        let asked = tuned || kind == Kind::Libfabric;
-        let fits = asked && job.ranks == 2 && kind.columns(job.pattern).is_some();
-        if !fits {
-            continue;
+    for kind in [Kind::Ucx, Kind::Libfabric] {
+        match Tool::find(kind, job, network) {
+            Ok(tool) => tools.push(tool),
+            Err(why) => missing.push((kind.program().to_owned(), why)),
         }
-        if job.buffers > 1 {
-            let why = "it uses one buffer for all messages: left out with --buffers".to_owned();
-            missing.push((program.to_owned(), why));
-            continue;
-        }
-        if job.alloc {
-            let why = "it has no buffers of the library: left out with --alloc".to_owned();
-            missing.push((program.to_owned(), why));
-            continue;
-        }
-        if job.plans.iter().all(|plan| plan.bytes == 0) {
-            missing.push((program.to_owned(), NO_EMPTY.to_owned()));
-            continue;
-        }
+    }
+    (tools, missing)
+}
+
+impl Tool {
+    fn find(kind: Kind, job: &Job, network: Option<&Network>) -> Result<Self, String> {
+        kind.check(job)?;
+        let program = kind.program();
+        let (package, version, transport) = match kind {
+            Kind::Ucx => ("ucx-utils", ["ucx_info", "-v"], "posix"),
+            Kind::Libfabric => {
+                let lowest = network.map_or("shm", Network::lowest);
+                ("libfabric-bin", ["fi_info", "--version"], lowest)
+            }
+        };
         if on_path(program).is_none() {
-            let why = format!("it is not on the path (Debian: apt-get install {package})");
-            missing.push((program.to_owned(), why));
-            continue;
+            return Err(format!(
+                "it is not on the path (Debian: apt-get install {package})"
+            ));
         }
         let said = said_by(Command::new(version[0]).arg(version[1]), SOON).unwrap_or_default();
         let number =
             |word: &&str| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.');
         let number = said.split_whitespace().find(number).unwrap_or("unknown");
-        tools.push(Tool {
+        Ok(Self {
             name: format!("{program}-{number}+{transport}"),
             kind,
-            provider: provider.to_owned(),
-        });
+            provider: network
+                .map_or("shm", |network| &network.provider)
+                .to_owned(),
+        })
     }
-    (tools, missing)
 }
 
 impl Kind {
+    /// Refuses a job that the tool cannot do, with the reason.
+    fn check(self, job: &Job) -> Result<(), String> {
+        if self.columns(job.pattern).is_none() {
+            return Err(format!("it does not measure {}", job.pattern.name()));
+        }
+        if job.ranks != 2 {
+            return Err(format!("it measures two ranks, and not {}", job.ranks));
+        }
+        if job.buffers > 1 {
+            return Err("it uses one buffer for all messages: left out with --buffers".to_owned());
+        }
+        if job.alloc {
+            return Err("it has no buffers of the library: left out with --alloc".to_owned());
+        }
+        if job.plans.iter().all(|plan| plan.bytes == 0) {
+            return Err(NO_EMPTY.to_owned());
+        }
+        Ok(())
+    }
+
+    fn program(self) -> &'static str {
+        match self {
+            Self::Ucx => "ucx_perftest",
+            Self::Libfabric => "fi_pingpong",
+        }
+    }
+
     /// The test that measures a pattern, the column of its figure (counted from 0), and how many of
     /// Portolan's units its unit is.
     fn columns(self, pattern: Pattern) -> Option<(&'static str, usize, f64)> {
@@ -227,15 +232,6 @@ fn each(
     })
 }
 
-impl Kind {
-    fn program(self) -> &'static str {
-        match self {
-            Self::Ucx => "ucx_perftest",
-            Self::Libfabric => "fi_pingpong",
-        }
-    }
-}
-
 /// The number in a column of words or of fields between commas.
 fn figure(line: &str, column: usize) -> Option<f64> {
     let mut words = line.split([',', ' ', '\t']).filter(|word| !word.is_empty());
@@ -337,6 +333,60 @@ mod tests {
         assert_eq!(sampled(&[], true).unwrap_err(), "no 0");
         // Once the time is over, no further size is tried.
         assert_eq!(sampled(&[0, 8], false).unwrap_err(), "no 1");
+    }
+
+    #[test]
+    fn a_job_that_a_tool_cannot_do_is_refused_with_the_reason() {
+        let usual = |pattern| Job {
+            plans: vec![Plan::with_rounds(8, 3)],
+            ..crate::bench::job::tests::job(pattern)
+        };
+        for (pattern, [ucx, libfabric]) in [
+            (Pattern::Latency, [true, true]),
+            (Pattern::Bandwidth, [true, false]),
+            (Pattern::Rate, [true, false]),
+            (Pattern::Barrier, [false, false]),
+        ] {
+            let job = usual(pattern);
+            assert_eq!(Kind::Ucx.check(&job).is_ok(), ucx, "{pattern:?}");
+            assert_eq!(Kind::Libfabric.check(&job).is_ok(), libfabric);
+        }
+        let refused = |job: Job| Kind::Ucx.check(&job).unwrap_err();
+        let latency = || usual(Pattern::Latency);
+        for (job, why) in [
+            (usual(Pattern::Barrier), "it does not measure barrier"),
+            (
+                Job {
+                    ranks: 4,
+                    ..latency()
+                },
+                "it measures two ranks, and not 4",
+            ),
+            (
+                Job {
+                    buffers: 2,
+                    ..latency()
+                },
+                "left out with --buffers",
+            ),
+            (
+                Job {
+                    alloc: true,
+                    ..latency()
+                },
+                "left out with --alloc",
+            ),
+            (
+                Job {
+                    plans: vec![Plan::with_rounds(0, 3)],
+                    ..latency()
+                },
+                NO_EMPTY,
+            ),
+        ] {
+            let said = refused(job);
+            assert!(said.contains(why), "{said}");
+        }
     }
 
     #[test]
