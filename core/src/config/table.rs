@@ -34,8 +34,8 @@ settings! {
 
     /// Longest message that travels with its envelope; a longer one is announced, and moves when
     /// its receive has been posted. Over shared memory some forms of sends depart from this rule:
-    /// the table "How a message travels" in docs/shm.md has them. Where this is not set, messages of
-    /// up to 64k travel with their envelope over libfabric's TCP, if it sends as much at once.
+    /// the table "How a message travels" in docs/shm.md has them. Where this is not set, messages
+    /// of up to 64k travel with their envelope over libfabric's TCP, if it sends as much at once.
     "EAGER_MAX" => eager_max: Bytes, default "16k", unit "bytes", range 0, 1 << 30;
 
     /// Memory for messages that have arrived before their receive was posted. Beyond it messages

@@ -6,8 +6,8 @@
 //! rank of that job and measures within it: `mpiexec -n 2 portolan bench latency` measures under
 //! Hydra.
 //!
-//! - [`args`]: the command line. [`options`]: which options a kind has. [`place`]: the processors of
-//!   ranks and of other work.
+//! - [`args`]: the command line. [`options`]: which options a kind has. [`place`]: the processors
+//!   of ranks and of other work.
 //! - [`job`]: one sample, and the output that is read from it. [`rank`]: the ranks of Portolan's
 //!   samples. [`peers`]: other implementations.
 //! - [`suite`]: takes samples in turn and evaluates them. [`stats`]: medians.

@@ -63,14 +63,47 @@ pub(super) fn dependencies_point_down(repo: &Repo, files: &[SourceFile]) -> Vec<
 
 /// Whether a manifest has `package` among its dependencies other than those for tests.
 fn depends(manifest: &str, package: &str) -> bool {
+    has_in(manifest, package, |section| {
+        section.ends_with("dependencies]") && !section.contains("dev-dependencies")
+    })
+}
+
+/// Whether a manifest has `package` in one of the sections that `count`.
+fn has_in(manifest: &str, package: &str, count: impl Fn(&str) -> bool) -> bool {
     let mut counts = false;
     manifest.lines().any(|line| {
         if line.starts_with('[') {
-            counts = line.ends_with("dependencies]") && !line.contains("dev-dependencies");
+            counts = count(line);
         }
         let name = line.split(['.', ' ', '=']).next();
         counts && name == Some(package)
     })
+}
+
+/// A crate that is published depends only on crates that are. Dependencies for tests count, because
+/// the registry looks for them, too.
+pub(super) fn published_crates_need_no_others(repo: &Repo, files: &[SourceFile]) -> Vec<String> {
+    let manifests = repo.crates.iter().filter_map(|member| {
+        let manifest = file(files, &format!("{}/Cargo.toml", member.folder))?;
+        Some((member, manifest))
+    });
+    let (kept, published): (Vec<_>, Vec<_>) =
+        manifests.partition(|(_, manifest)| manifest.text.lines().any(|l| l == "publish = false"));
+    let mut problems = Vec::new();
+    for (_, manifest) in published {
+        let needs = |package: &str| {
+            has_in(&manifest.text, package, |section| {
+                section.ends_with("dependencies]")
+            })
+        };
+        for (other, _) in kept.iter().filter(|(other, _)| needs(&other.package)) {
+            problems.push(format!(
+                "{}: depends on {}, which is not published",
+                manifest.path, other.package
+            ));
+        }
+    }
+    problems
 }
 
 /// Every backend has the files that all backends have.
@@ -168,6 +201,22 @@ mod tests {
         assert_eq!(dependencies_point_down(&repo, &up).len(), 1);
         let test = files("[dev-dependencies]\nportolan.workspace = true\n");
         assert!(dependencies_point_down(&repo, &test).is_empty());
+    }
+
+    #[test]
+    fn a_published_crate_that_needs_one_that_is_not_is_found() {
+        let repo = Repo::find().unwrap();
+        let found = |mark: &str, section: &str| {
+            let files = [
+                made_up("core/Cargo.toml", &format!("{section}\nxtask = \"1\"\n")),
+                made_up("xtask/Cargo.toml", &format!("[package]\n{mark}\n")),
+            ];
+            published_crates_need_no_others(&repo, &files).len()
+        };
+        assert_eq!(found("publish = false", "[dependencies]"), 1);
+        assert_eq!(found("publish = false", "[dev-dependencies]"), 1);
+        assert_eq!(found("publish = false", "[features]"), 0);
+        assert_eq!(found("", "[dependencies]"), 0);
     }
 
     #[test]

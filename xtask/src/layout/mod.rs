@@ -25,6 +25,10 @@ const RULES: &[Rule] = &[
         "no crate depends on one above it",
         house::dependencies_point_down,
     ),
+    (
+        "no published crate needs an unpublished one",
+        house::published_crates_need_no_others,
+    ),
     ("backends have the common files", house::backends_are_alike),
     (
         "lib.rs has prose, mod and pub use only",
