@@ -1,5 +1,5 @@
-//! The launcher on a terminal: typed input reaches rank 0, Ctrl-C ends the job, and closing the
-//! window ends the input.
+//! The command on a terminal: typed input reaches rank 0, Ctrl-C ends the job, closing the window
+//! ends the input, and a measurement shows its progress.
 
 mod common;
 
@@ -18,18 +18,25 @@ fn on_terminal(script: &str) -> (Child, File) {
     leading(portolan(&["run", "-n", "2", "--", "sh", "-c", script]))
 }
 
-/// Starts a command on a terminal of its own, in whose foreground it is.
-fn leading(mut command: Command) -> (Child, File) {
+/// A terminal: the end of a person's keyboard and screen, and the end of a program.
+fn terminal() -> (File, OwnedFd) {
     let (mut keyboard, mut terminal) = (0, 0);
     let none = std::ptr::null_mut();
-    // SAFETY: both places are writable; the three pointers may be null and say "nothing wanted".
+    let size = libc::winsize {
+        ws_row: 24,
+        ws_col: 80,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    // SAFETY: both places are writable, the size is readable, and the other two pointers may be
+    // null and say "nothing wanted".
     let opened = unsafe {
         libc::openpty(
             &raw mut keyboard,
             &raw mut terminal,
             none,
             none.cast(),
-            none.cast(),
+            &raw const size,
         )
     };
     assert_eq!(
@@ -46,6 +53,12 @@ fn leading(mut command: Command) -> (Child, File) {
     let keyboard = unsafe { File::from_raw_fd(keyboard) };
     // SAFETY: as above.
     let terminal = unsafe { OwnedFd::from_raw_fd(terminal) };
+    (keyboard, terminal)
+}
+
+/// Starts a command on a terminal of its own, in whose foreground it is.
+fn leading(mut command: Command) -> (Child, File) {
+    let (keyboard, terminal) = terminal();
     command.stdin(Stdio::from(terminal));
     // SAFETY: system calls on numbers only, between fork and exec.
     unsafe {
@@ -114,4 +127,24 @@ fn a_terminal_that_hangs_up_is_the_end_of_input() {
     drop(keyboard);
     // The shell's own exit code is an error: it cannot take back the terminal.
     assert_eq!(finish(child).out, "ends\ncode 0\n");
+}
+
+/// While it measures, `portolan bench` shows how much of the work is done, and then removes that.
+#[test]
+fn a_measurement_shows_its_progress_on_a_terminal() {
+    let (mut screen, terminal) = terminal();
+    let mut command = portolan(&["bench", "latency", "--sizes", "8", "--iterations", "3"]);
+    command.args(["--repeat", "1"]).stderr(terminal);
+    let mut child = command.spawn().expect("the command starts");
+    // It holds the program's end of the terminal, whose hang-up ends the reading.
+    drop(command);
+    let mut shown = Vec::new();
+    // A terminal that hangs up is an error for its reader.
+    let _ = screen.read_to_end(&mut shown);
+    let shown = String::from_utf8_lossy(&shown);
+    assert!(child.wait().unwrap().success(), "{shown}");
+    let last = shown.rfind("/1 ");
+    assert!(shown.contains("latency") && last.is_some(), "{shown:?}");
+    let erase = shown.rfind("\u{1b}[2K");
+    assert!(erase > last, "{shown:?}");
 }

