@@ -67,7 +67,7 @@ fn measure(transport: &str, ranks: u32, rounds: u64, bytes: usize, call: Call) -
             let mut next = || roots.next().unwrap_or(0);
             (0..rounds).try_for_each(|_| call(comm, &mut one, &mut all, next()))
         };
-        run(rounds / 10 + 10)?;
+        run(common::warm_up(rounds))?;
         comm.barrier()?;
         let begun = comm.wtime();
         run(rounds)?;

@@ -54,6 +54,9 @@ pub(super) enum Dialect {
     /// As the conformance programs and the thread sanitizer's harness do: `passed: WHAT` and
     /// `skipped: WHAT: WHY`, a line per case.
     Cases,
+    /// As criterion does when it only tries the benches: `Testing NAME`, and `Success` if it ran. A
+    /// line `DEVICE is missing: WHY` says that a device was left out.
+    Benches,
 }
 
 /// The text that libtest prints after the name of a test that has run for a minute.
@@ -115,6 +118,7 @@ impl Reader {
             Dialect::ExitCode => {}
             Dialect::Libtest => self.libtest(line),
             Dialect::Cases => self.case(line),
+            Dialect::Benches => self.bench(line),
         }
     }
 
@@ -180,6 +184,17 @@ impl Reader {
         }
     }
 
+    fn bench(&mut self, line: &str) {
+        if let Some(name) = line.strip_prefix("Testing ") {
+            self.slow = vec![name.to_owned()];
+        } else if line == "Success" {
+            self.counts.passed += 1;
+            self.slow.clear();
+        } else if let Some((device, reason)) = line.split_once(" is missing: ") {
+            self.counts.skip(device, reason);
+        }
+    }
+
     /// The counts, given whether the program itself succeeded.
     pub(super) fn finish(self, succeeded: bool) -> Counts {
         let mut counts = self.counts;
@@ -227,6 +242,17 @@ mod tests {
         let one = "test result: FAILED. 12 passed; 3 failed; 0 ignored; 0 measured; 9 filtered out";
         let counts = read(Dialect::Libtest, false, &format!("{OK}\nnoise\n{one}\n"));
         assert_eq!((counts.passed, counts.failed, counts.skipped()), (17, 3, 2));
+    }
+
+    #[test]
+    fn benches_that_ran_are_counted_and_devices_that_did_not() {
+        let lines = "Testing rate/shm/8\nSuccess\nofi is missing: no library\nTesting rate/ofi/8\n";
+        let mut reader = Reader::new(Dialect::Benches);
+        lines.lines().for_each(|line| reader.line(line));
+        assert_eq!(reader.running(), ["rate/ofi/8"]);
+        let counts = reader.finish(false);
+        assert_eq!((counts.passed, counts.failed, counts.skipped()), (1, 1, 1));
+        assert!(counts.skips.contains_key("no library"));
     }
 
     #[test]

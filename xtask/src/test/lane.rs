@@ -47,6 +47,11 @@ pub(super) const LANES: &[Lane] = &[
         run: stock::examples,
     },
     Lane {
+        name: "benches",
+        about: "every bench runs, over every device",
+        run: stock::benches,
+    },
+    Lane {
         name: "conformance",
         about: "the suite, ranks as processes",
         run: ranks::conformance,

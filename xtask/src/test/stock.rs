@@ -61,6 +61,17 @@ pub(super) fn examples(run: &mut Run<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Runs every bench once, without measuring.
+pub(super) fn benches(run: &mut Run<'_>) -> Result<(), Failure> {
+    let mut command = run.repo.cargo(&["test"]);
+    command.args(EVERYTHING).args(["--bench", "*"]);
+    // It matches every bench, and it names every device, so that a device which cannot be measured
+    // here is reported.
+    command.args(["--no-fail-fast", "--", "|shm|ofi|t3e-sim|memory"]);
+    run.step("the benches", Dialect::Benches, command)?;
+    Ok(())
+}
+
 /// Compares the number of instructions that a small message costs.
 pub(super) fn instructions(run: &mut Run<'_>) -> Result<(), Failure> {
     if let Some(why) = instructions::missing() {
