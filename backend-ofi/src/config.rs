@@ -29,7 +29,8 @@ pub struct Config {
     /// The value of [`RXM_AT_ONCE`](Config::RXM_AT_ONCE), which `ofi_rxm` reads as well. It is the
     /// same on all ranks.
     pub at_once: Option<String>,
-    /// Packets of each of the two sizes, small and large, that may be under way from one rank.
+    /// Large packets that may be under way from one rank to one peer, if there are none to others;
+    /// four times as many small ones. A quarter more is kept for the other peers.
     pub slots: usize,
     /// Bytes of one receive buffer, in any case enough for the longest packet; at most 64 KiB over
     /// libfabric's shared memory. There are [`Config::RECEIVES`] of them.

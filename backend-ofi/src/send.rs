@@ -124,7 +124,7 @@ unsafe fn hand_over<F: FnOnce(*mut u8)>(
             sent => return sent,
         }
     }
-    let slot = match slots(ofi, kind).next() {
+    let slot = match slots(ofi, kind).next_for(peer) {
         Ok(slot) => slot,
         Err(full) => return full,
     };
@@ -245,7 +245,7 @@ pub(crate) fn send_control(ofi: &mut Ofi, peer: u32, completes: bool) -> bool {
     if ofi.peers[peer as usize].addr == FI_ADDR_NOTAVAIL && !insert(ofi, peer) {
         return true; // It is dead now.
     }
-    let Ok(slot) = ofi.link.small.next() else {
+    let Ok(slot) = ofi.link.small.next_for(peer) else {
         return false;
     };
     let wire = Wire {

@@ -89,9 +89,9 @@ impl Link {
         );
         let (count, least) = (config.slots, Wire::LEN + limits.short);
         // Either all parts of a packet are sent at once, or none.
-        let pieces = count.max(limits.bulk.div_ceil(part));
-        let small = Slots::new(&domain, Kind::Short, 4 * count, least)?;
-        let large = Slots::new(&domain, Kind::Bulk, pieces, largest)?;
+        let parts = limits.bulk.div_ceil(part);
+        let small = Slots::new(&domain, Kind::Short, (4 * count, 1), least)?;
+        let large = Slots::new(&domain, Kind::Bulk, (count.max(parts), parts), largest)?;
         let inbox = Inbox::new(&domain, config, largest, limits.bulk)?;
         let memory = Memory::new(&domain)?;
         let mut link = Self {

@@ -33,7 +33,7 @@ pub(crate) unsafe fn send<F: FnOnce(*mut u8)>(
     let count = len.div_ceil(ofi.link.part);
     let state = &ofi.peers[peer as usize];
     let under_way = state.sent.wrapping_sub(state.acked);
-    if under_way + count as u32 > WINDOW || !ofi.link.large.has(count) {
+    if under_way + count as u32 > WINDOW || !ofi.link.large.has_for(peer, count) {
         return Sent::Full;
     }
     let slot = match ofi.link.large.next() {
