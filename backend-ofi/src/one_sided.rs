@@ -100,6 +100,11 @@ impl Memory {
         self.pending > 0 || self.remotes.uses_memory()
     }
 
+    /// Whether peers may reach memory of this rank.
+    pub(crate) fn is_offered(&self) -> bool {
+        !self.exposed.is_empty() || !self.registrations.is_empty()
+    }
+
     /// Whether no operation is under way.
     pub(crate) fn is_idle(&self) -> bool {
         self.pending == 0 && self.remotes.is_idle()
@@ -432,12 +437,14 @@ pub(crate) fn describe(ofi: &Ofi) -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     use portolan_core::config::Settings;
-    use portolan_core::transport::Transport;
+    use portolan_core::transport::{Header, Transport};
 
     use super::*;
+    use crate::config::Config;
     use crate::in_process;
     use crate::ofi::Nobody;
     use crate::progress;
+    use crate::testing::{opened_or_skipped, skipped};
 
     #[test]
     fn places_survive_the_journey() {
@@ -544,5 +551,59 @@ mod tests {
         }
         withdraw(&mut two, &exposed[1]);
         assert!(targets[READS] == source);
+    }
+
+    /// The engine ends a message to a dead rank, and the program frees its buffer.
+    #[test]
+    fn who_is_held_to_be_dead_reads_no_more() {
+        const LEN: usize = 64 << 20;
+        let config = Config {
+            provider: Some("tcp".to_owned()),
+            interface: Some("lo".to_owned()),
+            ..Config::default()
+        };
+        let what = "reads by the dead";
+        let Some(mut ranks) = opened_or_skipped(what, 2, &config) else {
+            return; // The skip has been printed.
+        };
+        let [reader, owner] = &mut ranks[..] else {
+            panic!("two ranks");
+        };
+        if !owner.link.domain.rma {
+            return skipped(what, "the provider has no reads");
+        }
+        let (source, mut target) = (vec![7_u8; LEN], vec![0_u8; LEN]);
+        let at = target.as_mut_ptr();
+        // The owner opens the connection, so it knows whose connection it is.
+        while reader.peers[1].expected == 0 {
+            // SAFETY: rank 0 exists and is not rank 1; no bytes are read.
+            let _ = unsafe { owner.send_short(0, &Header::default(), std::ptr::null(), 0) };
+            owner.poll(&mut Nobody);
+            reader.poll(&mut Nobody);
+        }
+        let exposure = expose(owner, source.as_ptr(), LEN).expect("exposed");
+        // SAFETY: as many bytes are there until the read is over.
+        let read = |reader: &mut Ofi| unsafe { pull(reader, 1, &exposure, 0, at, LEN) };
+        // SAFETY: inside the target, which the other rank writes only between polls.
+        let byte = |index: usize| unsafe { at.add(index).read_volatile() };
+        let mut polls = 0;
+        while byte(0) == 0 {
+            assert_eq!(read(reader), Pulled::Later);
+            reader.poll(&mut Nobody);
+            owner.poll(&mut Nobody);
+            polls += 1;
+            assert!(polls < 5_000_000, "nothing is read");
+        }
+        owner.declare_failed(0, "a test says so");
+        assert_eq!(owner.failures(), 1);
+        // The program may free the source now.
+        while reader.failures() == 0 && read(reader) == Pulled::Later {
+            reader.poll(&mut Nobody);
+            owner.poll(&mut Nobody);
+            polls += 1;
+            assert!(polls < 5_000_000, "the read does not end");
+        }
+        assert_eq!(byte(LEN - 1), 0, "all of it has been read");
+        withdraw(owner, &exposure);
     }
 }

@@ -477,11 +477,13 @@ pub(crate) fn believe(ofi: &mut Ofi) {
     let memory = &ofi.link.memory;
     let reading = memory.is_reading();
     let dead = |peer| ofi.shared.deaths.is_dead(peer);
-    let lent = reading || ofi.link.matches || !memory.registrations.is_empty();
+    let lent = reading || ofi.link.matches || memory.is_offered();
     if lent || memory.remotes.concern(dead) {
         // With their connections shut, these operations end now or never. Until they end, they
         // occupy places that operations on living ranks need. A rank that is wrongly held to be
-        // dead can no longer write into memory of this rank either.
+        // dead can no longer write into memory of this rank either, nor read from it: the engine
+        // ends the messages to a dead rank and the program frees their buffers, while the provider
+        // may still be answering that rank's reads from there.
         sever::connections(ofi);
     }
     if reading || abandon::is_due(ofi) {
