@@ -16,6 +16,7 @@ use libfabric_sys::{
 use portolan_core::transport::remote::AtomicWidth;
 use portolan_core::transport::{Begun, Remote, Sent, Sink, Token};
 
+use crate::caps;
 use crate::deaths::abandon::{self, Open, What};
 use crate::endpoint::objects::Fid;
 use crate::endpoint::op::{Kind, Ops};
@@ -33,6 +34,10 @@ const UNDER_WAY: usize = 64;
 const SHORT: usize = 8 << 10;
 /// Longest part of an operation, even if the provider would take more.
 const LONG: usize = 1 << 30;
+/// The same over libfabric's shared memory, where a rank copies such a part within one call. On a
+/// machine that swaps, a longer one would look like a call that
+/// [does not return](crate::quirks::hung_calls).
+const LONG_OVER_SHM: usize = 16 << 20;
 
 /// How many operations in a row may find all slots in use by dead peers before there is no hope of
 /// a free one. The connections with these peers have been shut by then.
@@ -46,6 +51,8 @@ pub(crate) struct Remotes {
     slab: Slab,
     slots: Box<[Option<Slot>]>,
     free: Vec<u32>,
+    /// Longest part of an operation.
+    longest: usize,
     /// How many operations use the program's memory.
     long: usize,
     /// How many operations in a row have found all slots in use by dead peers.
@@ -91,6 +98,10 @@ unsafe impl Send for Slot {}
 impl Remotes {
     pub(crate) fn new(domain: &Domain) -> Result<Self, String> {
         let count = if domain.remote { UNDER_WAY } else { 0 };
+        let long = match caps::over(&domain.info, "shm") {
+            true => LONG_OVER_SHM,
+            false => LONG,
+        };
         Ok(Self {
             ops: Ops::new(Kind::Remote, count),
             slab: Slab::new(
@@ -101,6 +112,7 @@ impl Remotes {
             )?,
             slots: (0..count).map(|_| None).collect(),
             free: (0..count as u32).rev().collect(),
+            longest: long.min(domain.info.ep_attr().max_msg_size),
             long: 0,
             waited: 0,
         })
@@ -202,10 +214,7 @@ pub(crate) unsafe fn begin(
         return no_slot(ofi);
     };
     let place = Place::of_token(token);
-    let len = what
-        .len()
-        .min(LONG)
-        .min(ofi.link.domain.info.ep_attr().max_msg_size);
+    let len = what.len().min(ofi.link.memory.remotes.longest);
     let goal = Goal {
         peer: ofi.peers[peer as usize].addr,
         addr: place.base.wrapping_add(offset),

@@ -9,11 +9,14 @@
 //!
 //! It does so only when a process of this node has died, because no other failure leaves a lock
 //! behind. It does not do so while another of these processes is stopped, say by a debugger: that
-//! process may hold the lock, and will release it. Two kinds of calls are not counted: those that
+//! process may hold the lock, and will release it. Nor while this process has its pages fetched from
+//! a disk: over that provider a rank copies data within a call, for seconds if the machine swaps. Two
+//! kinds of calls are not counted: those that
 //! close an endpoint, which a rank makes when the watching thread is over, and those of the device
 //! that lets the provider match, which shm of 1.x cannot do.
 
 use std::io::Write;
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -75,6 +78,8 @@ pub(crate) struct Patience {
     seen: Option<(u64, u32)>,
     /// When the last look was.
     last: Option<Instant>,
+    /// How many pages had been fetched from a disk by then.
+    fetched: i64,
 }
 
 impl Patience {
@@ -85,11 +90,13 @@ impl Patience {
             provider,
             seen: None,
             last: None,
+            fetched: 0,
         }
     }
 
-    /// Checks whether the same call is still under way: `true` if it will not return.
-    fn is_over(&mut self, now: Instant) -> bool {
+    /// Checks whether the same call is still under way: `true` if it will not return. `fetched` is
+    /// how many pages this process has had fetched from a disk.
+    fn is_over(&mut self, now: Instant, fetched: impl FnOnce() -> i64) -> bool {
         let since = self.last.map(|last| now - last);
         if since.is_some_and(|since| since < LOOK) {
             // Heartbeats wake the thread as well.
@@ -97,10 +104,13 @@ impl Patience {
         }
         self.last = Some(now);
         let late = since.is_some_and(|since| since >= LATE);
+        let fetched = fetched();
+        // A call that waits for a lock needs no pages.
+        let copies = std::mem::replace(&mut self.fetched, fetched) != fetched;
         let call = self.calls.under_way();
         self.seen = match (call, self.seen) {
             (Some(call), Some((seen, looks))) if call == seen => {
-                Some((call, looks + u32::from(!late)))
+                Some((call, looks + u32::from(!late && !copies)))
             }
             (call, _) => call.map(|call| (call, 0)),
         };
@@ -111,7 +121,7 @@ impl Patience {
     /// process of this node has died. `living` are the process ids of this node's other ranks that
     /// have not.
     pub(crate) fn look(&mut self, shared: &Shared, living: impl Iterator<Item = u32>) {
-        let is_over = self.is_over(Instant::now());
+        let is_over = self.is_over(Instant::now(), fetched);
         // A process found stopped may have held the lock until now.
         if self.seen.is_some() && living.into_iter().any(is_stopped) {
             self.seen = None;
@@ -136,6 +146,17 @@ impl Patience {
             (LOOK * LOOKS).as_secs()
         );
         end(&text)
+    }
+}
+
+/// How many pages this process has had fetched from a disk (major faults), those included that it
+/// needed of another process to copy from there or to it.
+fn fetched() -> i64 {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: room for what the system writes; numbers, for which zero is a value.
+    unsafe {
+        libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
+        usage.assume_init().ru_majflt
     }
 }
 
@@ -178,7 +199,7 @@ mod tests {
         let calls = Arc::new(Calls::default());
         let mut patience = Patience::new(Arc::clone(&calls), 0, "shm".to_owned());
         let start = Instant::now();
-        let mut at = |seconds| patience.is_over(start + Duration::from_secs(seconds));
+        let mut at = |seconds| patience.is_over(start + Duration::from_secs(seconds), || 0);
         assert!(!at(0), "nothing is under way");
         calls.begin();
         assert!(!at(1), "it has only just been seen");
@@ -200,14 +221,28 @@ mod tests {
         calls.begin();
         for millis in (0..900).step_by(100) {
             assert!(
-                !patience.is_over(start + Duration::from_millis(millis)),
+                !patience.is_over(start + Duration::from_millis(millis), || 0),
                 "too often"
             );
         }
-        let mut at = |seconds| patience.is_over(start + Duration::from_secs(seconds));
+        let mut at = |seconds| patience.is_over(start + Duration::from_secs(seconds), || 0);
         assert!(!(1..5).any(&mut at));
         assert!(!at(100) && !at(200), "nobody looked in between");
         assert!(at(201));
+    }
+
+    #[test]
+    fn who_copies_what_has_been_swapped_out_is_waited_for() {
+        let calls = Arc::new(Calls::default());
+        let mut patience = Patience::new(Arc::clone(&calls), 0, "shm".to_owned());
+        let start = Instant::now();
+        calls.begin();
+        let mut at =
+            |seconds, fetched| patience.is_over(start + Duration::from_secs(seconds), || fetched);
+        let pages = |seconds: u64| 100 * i64::try_from(seconds).expect("a few");
+        assert!(!(1..100).any(|seconds| at(seconds, pages(seconds))));
+        assert!(!(100..104).any(|seconds| at(seconds, pages(99))));
+        assert!(at(104, pages(99)), "it waits for something else");
     }
 
     #[test]

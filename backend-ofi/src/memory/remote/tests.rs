@@ -5,7 +5,7 @@ use portolan_core::transport::{Begun, Header, Payload, Pulled, Remote, Sent, Sin
 
 use libfabric_sys::{FI_EACCES, FI_EIO, FI_ENOTCONN};
 
-use super::{PATIENCE, Slot, UNDER_WAY, Way, refuses, take};
+use super::{LONG_OVER_SHM, PATIENCE, Slot, UNDER_WAY, Way, refuses, take};
 use crate::config::Config;
 use crate::ofi::Ofi;
 use crate::testing::{opened_or_skipped, skipped};
@@ -76,6 +76,58 @@ fn a_peer_that_cannot_be_reached_has_refused_nothing() {
     assert!(refuses("shm", FI_EIO, 0));
     assert!(!refuses("tcp", FI_EIO, ACCESS), "another one's code");
     assert!(!refuses("tcp", FI_ENOTCONN, 0));
+}
+
+/// A rank copies each part within one call, during which nothing shows that it is alive.
+#[test]
+fn no_call_over_shared_memory_copies_much() {
+    let config = Config {
+        provider: Some("shm".to_owned()),
+        ..Config::default()
+    };
+    let what = "long parts over shm";
+    let Some(mut ranks) = opened_or_skipped(what, 2, &config) else {
+        return; // The skip has been printed.
+    };
+    if !ranks[0].link.domain.remote {
+        return skipped(what, "the provider has no remote operations");
+    }
+    meet(&mut ranks, 0, 1);
+    let [zero, one] = &mut ranks[..] else {
+        panic!("two ranks");
+    };
+    // The system makes only those pages that are used.
+    let (mut own, mut theirs) = (vec![0_u8; 1 << 30], vec![0_u8; LONG_OVER_SHM]);
+    own[LONG_OVER_SHM - 1] = 7;
+    // SAFETY: the memory outlives the ranks' use of it.
+    let token = unsafe {
+        let start = theirs.as_mut_ptr();
+        one.register(start, theirs.len(), portolan_core::MemoryKind::Host)
+    };
+    let token = token.expect("a region");
+    let (len, start) = (own.len(), own.as_mut_ptr());
+    let (source, target) = (start.cast_const(), start);
+    for what in [Remote::Put { source, len }, Remote::Get { target, len }] {
+        let (mut outcome, mut polls) = (Outcome(None), 0);
+        loop {
+            // SAFETY: as above; the first part is inside the region.
+            match unsafe { zero.begin_remote(1, &token, 0, what, 7) } {
+                Begun::Full => {}
+                begun => break assert_eq!(begun, Begun::Bytes(LONG_OVER_SHM)),
+            }
+            zero.poll(&mut outcome);
+            one.poll(&mut Count(0));
+        }
+        while outcome.0.is_none() {
+            zero.poll(&mut outcome);
+            one.poll(&mut Count(0));
+            polls += 1;
+            assert!(polls < POLLS, "{what:?} never ends");
+        }
+        assert_eq!(outcome.0, Some(true));
+    }
+    one.deregister(&token);
+    assert_eq!(theirs.last(), Some(&7));
 }
 
 #[test]
