@@ -126,12 +126,21 @@ struct Trial<'a> {
 
 /// How an operation ended.
 enum Outcome {
-    /// A message of this length, with this data word.
-    Message(usize, u64),
+    /// Well, with this message.
+    Message(Came),
     /// There is no such message.
     Nothing,
-    /// This many bytes of the message were lost.
-    Cut(usize),
+    /// As many bytes of this message as its `len` says were lost.
+    Cut(Came),
+}
+
+/// What a completion says of a message. Source, tag and signature of every message are read from
+/// there, also where an error says that it was cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Came {
+    len: usize,
+    tag: u64,
+    data: u64,
 }
 
 /// The indices of the operations.
@@ -187,7 +196,7 @@ impl<'a> Trial<'a> {
                     "has lost message {number} of {KEPT} without receives"
                 ));
             };
-            if found != (LEN, self.data(number)) {
+            if found != self.message(number, LEN) {
                 return Err(format!("shows a message that was not sent so: {found:?}"));
             }
             self.receive(tag)?;
@@ -195,10 +204,18 @@ impl<'a> Trial<'a> {
         if self.look(last, false)?.is_some() {
             return Err("shows a message that was received".into());
         }
-        for (number, len) in too_long(self.sink.len()).into_iter().enumerate() {
-            self.cut(number, len)?;
+        let lens = too_long(self.sink.len());
+        for (number, len) in lens.into_iter().enumerate() {
+            self.cut(number, len, 0)?;
         }
-        Ok(())
+        // A receive with wildcards learns only from the completion what it has received.
+        self.cut(lens.len(), lens[4], u64::MAX)
+    }
+
+    /// What a completion has to say of a message of this trial.
+    fn message(&self, number: usize, len: usize) -> Came {
+        let (tag, data) = (self.tag(number), self.data(number));
+        Came { len, tag, data }
     }
 
     fn tag(&self, number: usize) -> u64 {
@@ -231,10 +248,10 @@ impl<'a> Trial<'a> {
         })
     }
 
-    /// Looks for a message. Returns its length and data word.
-    fn look(&self, tag: u64, claim: bool) -> Result<Option<(usize, u64)>, String> {
+    /// Looks for a message.
+    fn look(&self, tag: u64, claim: bool) -> Result<Option<Came>, String> {
         let flags = if claim { FI_PEEK | FI_CLAIM } else { FI_PEEK };
-        self.post(tag, ptr::null(), 0, flags)?;
+        self.post((tag, 0), ptr::null(), 0, flags)?;
         self.outcome(LOOK)
     }
 
@@ -245,16 +262,17 @@ impl<'a> Trial<'a> {
             iov_base: self.room.as_mut_ptr().cast(),
             iov_len: LEN,
         };
-        self.post(tag, &raw const iov, 1, FI_CLAIM)?;
+        self.post((tag, 0), &raw const iov, 1, FI_CLAIM)?;
         match self.outcome(LOOK)? {
-            Some((LEN, _)) if self.room[..] == self.bytes[..LEN] => Ok(()),
-            Some((len, _)) => Err(format!("gives {len} bytes of a message of {LEN}")),
+            Some(Came { len: LEN, .. }) if self.room[..] == self.bytes[..LEN] => Ok(()),
+            Some(Came { len, .. }) => Err(format!("gives {len} bytes of a message of {LEN}")),
             None => Err("does not give a message that it has shown".into()),
         }
     }
 
-    /// Receives a message into a buffer that is too short for it.
-    fn cut(&mut self, number: usize, len: usize) -> Result<(), String> {
+    /// Receives a message into a buffer that is too short for it. The bits of the tag in `ignore`
+    /// are not asked for.
+    fn cut(&mut self, number: usize, len: usize, ignore: u64) -> Result<(), String> {
         let tag = self.tag(number);
         self.room.fill(0);
         let iov = [
@@ -267,30 +285,37 @@ impl<'a> Trial<'a> {
                 iov_len: self.sink.len(),
             },
         ];
-        self.post(tag, iov.as_ptr(), 2, 0)?;
+        self.post((tag & !ignore, ignore), iov.as_ptr(), 2, 0)?;
         self.start_send(number, len)?;
         let (room, start) = (LEN / 2 + self.sink.len(), Instant::now());
-        let (mut sent, mut total) = (false, None);
-        while !sent || total.is_none() {
+        let (mut sent, mut received) = (false, None);
+        while !sent || received.is_none() {
             match self.poll()? {
-                Some((SEND, Outcome::Message(..))) => sent = true,
-                Some((LOOK, Outcome::Message(all, _))) => total = Some(all),
-                Some((LOOK, Outcome::Cut(more))) => total = Some(room + more),
+                Some((SEND, Outcome::Message(_))) => sent = true,
+                Some((LOOK, Outcome::Message(all))) => received = Some(all),
+                Some((LOOK, Outcome::Cut(lost))) => {
+                    let len = room + lost.len;
+                    received = Some(Came { len, ..lost });
+                }
                 _ if start.elapsed() < PATIENCE => {}
                 _ => return Err(format!("does not end a receive of {LEN} of {len} bytes")),
             }
         }
         let (half, rest) = self.room.split_at(LEN / 2);
         let whole = half.iter().all(|&byte| byte == 7) && rest.iter().all(|&byte| byte == 0);
-        if whole && total == Some(len) {
-            return Ok(());
+        let wanted = self.message(number, len);
+        match received {
+            Some(received) if whole && received == wanted => Ok(()),
+            Some(received) if whole && received.len == len => Err(format!(
+                "does not tell which message of {len} bytes it has cut: {received:?}"
+            )),
+            _ => Err(format!("cuts a message of {len} bytes wrongly")),
         }
-        Err(format!("cuts a message of {len} bytes wrongly"))
     }
 
     fn post(
         &self,
-        tag: u64,
+        (tag, ignore): (u64, u64),
         iov: *const libc::iovec,
         count: usize,
         flags: u64,
@@ -304,7 +329,7 @@ impl<'a> Trial<'a> {
             iov_count: count,
             addr: FI_ADDR_UNSPEC,
             tag,
-            ignore: 0,
+            ignore,
             context: self.ops.context(LOOK),
             data: 0,
         };
@@ -335,15 +360,12 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// Waits for the end of an operation. Returns its length and data word, or `None` if there is
-    /// no message.
-    fn outcome(&self, which: usize) -> Result<Option<(usize, u64)>, String> {
+    /// Waits for the end of an operation. Returns its message, or `None` if there is none.
+    fn outcome(&self, which: usize) -> Result<Option<Came>, String> {
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
             match self.poll()? {
-                Some((index, Outcome::Message(len, data))) if index == which => {
-                    return Ok(Some((len, data)));
-                }
+                Some((index, Outcome::Message(came))) if index == which => return Ok(Some(came)),
                 Some((index, Outcome::Nothing)) if index == which => return Ok(None),
                 _ => {}
             }
@@ -366,7 +388,8 @@ impl<'a> Trial<'a> {
         // SAFETY: an open queue of this format, room for one entry.
         let count = unsafe { fi_cq_read(cq, (&raw mut entry).cast(), 1) };
         if count == 1 {
-            let outcome = Outcome::Message(entry.len, entry.data);
+            let fi_cq_tagged_entry { len, tag, data, .. } = entry;
+            let outcome = Outcome::Message(Came { len, tag, data });
             return Ok(Some((which(entry.op_context), outcome)));
         }
         if count != -(FI_EAVAIL as isize) {
@@ -378,7 +401,11 @@ impl<'a> Trial<'a> {
         }
         let outcome = match error.err {
             FI_ENOMSG => Outcome::Nothing,
-            FI_ETRUNC_ERROR => Outcome::Cut(error.olen),
+            FI_ETRUNC_ERROR => Outcome::Cut(Came {
+                len: error.olen,
+                tag: error.tag,
+                data: error.data,
+            }),
             other => {
                 let why = self.link.domain.library.fi_strerror(i64::from(other));
                 return Err(format!("fails to match messages to itself: {why}"));
@@ -390,8 +417,88 @@ impl<'a> Trial<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::OnceLock;
+
+    use libfabric_sys::{fi_ops_cq, fid_cq};
+
     use super::*;
-    use crate::start::library;
+    use crate::start::{library, provider};
+    use crate::testing::skipped;
+
+    type ReadError = unsafe extern "C" fn(*mut fid_cq, *mut fi_cq_err_entry, u64) -> isize;
+
+    /// The provider's own function.
+    static READ_ERROR: OnceLock<ReadError> = OnceLock::new();
+
+    /// Reads an error from a queue.
+    ///
+    /// # Safety
+    /// As for `fi_cq_readerr`.
+    unsafe fn read_error(cq: *mut fid_cq, entry: *mut fi_cq_err_entry, flags: u64) -> isize {
+        let read = READ_ERROR.get().expect("set by the test");
+        // SAFETY: the caller's promise.
+        unsafe { read(cq, entry, flags) }
+    }
+
+    unsafe extern "C" fn without_tag(
+        cq: *mut fid_cq,
+        entry: *mut fi_cq_err_entry,
+        flags: u64,
+    ) -> isize {
+        // SAFETY: the caller's promise; the entry was initialised before.
+        unsafe {
+            let count = read_error(cq, entry, flags);
+            (*entry).tag = 0;
+            count
+        }
+    }
+
+    unsafe extern "C" fn without_data(
+        cq: *mut fid_cq,
+        entry: *mut fi_cq_err_entry,
+        flags: u64,
+    ) -> isize {
+        // SAFETY: as above.
+        unsafe {
+            let count = read_error(cq, entry, flags);
+            (*entry).data = 0;
+            count
+        }
+    }
+
+    #[test]
+    fn a_provider_has_to_tell_which_message_it_has_cut() {
+        let config = Config {
+            provider: Some("tcp".to_owned()),
+            interface: Some("lo".to_owned()),
+            matching: MatchMode::Native,
+            ..Config::default()
+        };
+        let what = "errors that name no message";
+        let chosen = || provider::choose(&config);
+        let link = |(library, info)| Link::new(library, info, &config, 1, true);
+        let able = match chosen().map_err(|why| why.to_string()).and_then(link) {
+            Ok(link) => examine(&link.domain.info, 1).and_then(|()| attempt(&link)),
+            Err(why) => Err(why),
+        };
+        if let Err(why) = able {
+            return skipped(what, &why);
+        }
+        for replaced in [without_tag as ReadError, without_data] {
+            let link = link(chosen().expect("as before")).expect("as before");
+            let cq = link.domain.cq.get();
+            // SAFETY: an open queue, which only this thread uses. The table is never freed.
+            unsafe {
+                assert!((*(*cq).ops).size >= size_of::<fi_ops_cq>());
+                let mut table = Box::new((*cq).ops.read());
+                let own = table.readerr.replace(replaced).expect("it has one");
+                READ_ERROR.get_or_init(|| own);
+                (*cq).ops = Box::leak(table);
+            }
+            let why = attempt(&link).expect_err("it does not tell");
+            assert!(why.contains("does not tell which message"), "{why}");
+        }
+    }
 
     #[test]
     fn what_a_provider_says_of_itself_is_read() {
