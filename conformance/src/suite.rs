@@ -127,6 +127,7 @@ macro_rules! with_cases {
                 }
                 stress {
                     unexpected_messages 1, soak 1, requests_run_out 1,
+                    taken_when_requests_run_out 2,
                 }
             }
             jobs {

@@ -5,7 +5,7 @@ use libfabric_sys::{FI_ADDR_UNSPEC, FI_CLAIM, FI_PEEK, fi_msg_tagged, fi_trecvms
 use portolan_core::device::Message as Handle;
 use portolan_core::engine::Data;
 use portolan_core::matching::Pattern;
-use portolan_core::{Request, Status};
+use portolan_core::{ContigBuf, Request, Status};
 
 use super::bits::Label;
 use super::buffers::NoMemory;
@@ -163,6 +163,19 @@ impl Tags {
         // SAFETY: the caller's promise.
         unsafe { self.receive_claimed(ofi, number, request, data, bytes) };
         Ok(true)
+    }
+
+    /// Discards a message that was taken; `false` if the handle is stale. The message is received
+    /// into a buffer without room, because a provider that discards a long message does not tell
+    /// the sender. That needs neither memory, however long the message is, nor a request.
+    pub(crate) fn discard(&mut self, ofi: &mut Ofi, message: Handle) -> bool {
+        let Some(number) = self.handles.remove(&message.to_bits()) else {
+            return false;
+        };
+        let data = Data::Contig(ContigBuf::from_bytes_mut(&mut []));
+        // SAFETY: no byte is written to the buffer.
+        unsafe { self.receive_claimed(ofi, number, Request::NULL, data, None) };
+        true
     }
 
     /// Takes one step in the search for messages for the receives that wait for room.

@@ -200,8 +200,8 @@ impl Tags {
         done
     }
 
-    /// Receives a message that was taken out of matching, in its slot. `bytes` is the memory for
-    /// it, if the buffer has any room and there is memory yet.
+    /// Receives a message that was taken out of matching, in its slot; without a request if it is
+    /// discarded. `bytes` is the memory for it, if the buffer has any room and there is memory yet.
     ///
     /// # Safety
     /// The buffer must stay writable until the request completes.
@@ -223,7 +223,9 @@ impl Tags {
         receive.bytes = bytes;
         slot.what = What::Receive(receive);
         slot.request = request;
-        self.numbers.insert(request.to_bits(), number);
+        if !request.is_null() {
+            self.numbers.insert(request.to_bits(), number);
+        }
         if !self.unclaimed.is_empty() || !self.claim(ofi, number) {
             self.unclaimed.push_back(number);
         }

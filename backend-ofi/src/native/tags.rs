@@ -174,7 +174,9 @@ impl Tags {
             || !self.inquiries.is_empty()
     }
 
-    /// Ends an operation: frees its slot and queues its request for completion.
+    /// Ends an operation: frees its slot and queues its request for completion. (A message that was
+    /// discarded has no request. The engine refuses to complete [`Request::NULL`], which costs the
+    /// others nothing.)
     pub(super) fn finish(&mut self, number: u32, end: End) {
         let request = self.slots.at(number).request;
         self.clear(number);

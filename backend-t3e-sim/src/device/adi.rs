@@ -259,9 +259,11 @@ unsafe impl Device for T3e {
 
     unsafe fn imrecv_unchecked(&self, message: Handle, buf: TypedBuf<'_>) -> Result<Request> {
         let data = Data::typed(&buf, MsgRep::Native)?;
-        let number = self.handles.borrow_mut().remove(message);
+        let number = self.handles.borrow().get(message);
         let number = number.ok_or_else(|| self.not_taken(message))?;
+        // Only now: without a free request the message stays.
         self.tagged(|state, request| {
+            self.handles.borrow_mut().remove(message);
             // SAFETY: the caller's promise.
             let known = unsafe { state.receive_taken(number, request, data) };
             debug_assert!(known, "a handle is of a message that was taken");

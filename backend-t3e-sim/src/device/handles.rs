@@ -20,6 +20,11 @@ impl Handles {
         Message::from_bits(self.last)
     }
 
+    /// The number behind a handle.
+    pub(super) fn get(&self, message: Message) -> Option<u32> {
+        self.live.get(&message.to_bits()).copied()
+    }
+
     /// Returns the number behind a handle, and invalidates the handle.
     pub(super) fn remove(&mut self, message: Message) -> Option<u32> {
         self.live.remove(&message.to_bits())
@@ -35,7 +40,9 @@ mod tests {
         let mut handles = Handles::default();
         let (first, second) = (handles.add(0), handles.add(0));
         assert_ne!(first, second);
+        assert_eq!(handles.get(first), Some(0));
         assert_eq!(handles.remove(first), Some(0));
+        assert_eq!(handles.get(first), None);
         assert_eq!(handles.remove(first), None);
         assert_eq!(handles.remove(second), Some(0));
     }

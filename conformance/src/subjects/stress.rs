@@ -1,13 +1,14 @@
 //! Many messages, many requests, many operations at random.
 
+use portolan_core::device::Upper;
 use portolan_core::matching::Pattern;
 use portolan_core::transport::decorate::Random;
 use portolan_core::{Device, ErrorKind, ProcId, Request, SendArgs, SendMode, Status};
 
-use crate::bytes::{content, seed};
+use crate::bytes::{check, content, seed};
 use crate::case::Verdict;
 use crate::pending::Pending;
-use crate::rank::Rank;
+use crate::rank::{Rank, fails};
 
 /// 100,000 unexpected messages, received from last to first. 5000 where two packets fill the
 /// transport, or where each step is a request to another process.
@@ -75,6 +76,93 @@ pub fn requests_run_out<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     rank.send(&rank.to(rank.me(), 1), &[1])
         .expect("a small send");
     assert_eq!(rank.done(received).1, [1]);
+    Ok(())
+}
+
+/// A request that no operation completes.
+struct Held;
+
+impl Upper for Held {
+    fn query(&mut self, status: Status) -> Status {
+        status
+    }
+
+    fn cancel(&mut self, _complete: bool) -> bool {
+        false
+    }
+}
+
+/// A message that a matched probe has taken stays when no request is free to receive it, and none
+/// is needed to discard it.
+pub fn taken_when_requests_run_out<D: Device>(rank: &Rank<'_, D>) -> Verdict {
+    let (device, long) = (rank.device, rank.long());
+    if rank.me() == rank.last() {
+        let to = |tag| rank.to(0, tag);
+        let kept = [(1, 10), (2, long)].map(|(tag, len)| rank.isend(&to(tag), content(1, len)));
+        let discarded = [(3, 10), (4, long)].map(|(tag, len)| {
+            let args = to(tag).mode(SendMode::Synchronous);
+            rank.isend(&args, content(1, len))
+        });
+        for pending in discarded {
+            assert!(!rank.done(pending).0.cancelled);
+        }
+        rank.send(&to(5), &[]).expect("a small send");
+        for pending in kept {
+            rank.done(pending);
+        }
+    }
+    if rank.me() != 0 {
+        return Ok(());
+    }
+    let take = |tag| {
+        let taken = device.mprobe_unchecked(&rank.from(rank.last(), tag));
+        taken.expect("mprobe").0
+    };
+    let (kept, discarded) = ([(take(1), 10), (take(2), long)], [take(3), take(4)]);
+    let mut requests = Vec::new();
+    let error = loop {
+        match device.upper_request(Box::new(Held)) {
+            Ok(request) => requests.push(request),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::Exhausted, "{error}");
+    for _ in 0..2 {
+        for (message, len) in kept {
+            fails(
+                rank.imrecv(message, len),
+                ErrorKind::Exhausted,
+                "a receive without a request",
+            );
+        }
+    }
+    for message in discarded {
+        device.discard(message).expect("discard");
+        fails(
+            device.discard(message),
+            ErrorKind::InvalidRequest,
+            "a second discard",
+        );
+    }
+    let told = take(5); // the sender knows of both
+    device.discard(told).expect("discard");
+    for (message, len) in kept {
+        let request = requests.pop().expect("there are many");
+        device
+            .complete_upper(request, Status::EMPTY)
+            .expect("complete");
+        device.free(request).expect("free");
+        let pending = rank.imrecv(message, len).expect("a request is free");
+        let (status, bytes) = rank.done(pending);
+        assert_eq!(status.bytes, len as u64);
+        check(&bytes, 1, "a message that was kept");
+    }
+    for request in requests {
+        device
+            .complete_upper(request, Status::EMPTY)
+            .expect("complete");
+        device.free(request).expect("free");
+    }
     Ok(())
 }
 
