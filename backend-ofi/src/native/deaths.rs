@@ -76,6 +76,7 @@ impl Tags {
                         self.doom_receive(ofi, number, peer);
                     }
                 }
+                What::Lost(lost) if lost.awaits == Some(peer) => self.stop_awaiting(number),
                 _ => {}
             }
         }
@@ -90,19 +91,29 @@ impl Tags {
         let What::Send(send) = &slot.what else {
             return;
         };
-        let to = send.peer;
+        let (to, mut left) = (send.peer, true);
         if under_way {
             // The provider may report an error for it, or complete it.
             let serial = slot.serial;
             return self.doom(number, serial);
         }
         if let Some(queue) = self.unsent.get_mut(&to) {
-            queue.retain(|&waiting| waiting != number);
+            queue.retain(|&waiting| {
+                left &= waiting != number;
+                waiting != number
+            });
             if queue.is_empty() {
                 self.unsent.remove(&to);
             }
         }
-        self.finish(number, End::Failed(peer));
+        if left {
+            // It waits only for the report that it was matched. That may still come, from a
+            // receiver that lives.
+            self.lose(number, End::Failed(peer));
+            self.release(number);
+        } else {
+            self.finish(number, End::Failed(peer));
+        }
     }
 
     /// Cancels a receive that cannot succeed.

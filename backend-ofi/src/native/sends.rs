@@ -241,7 +241,8 @@ impl Tags {
         if matched.error != 0 || awaited {
             let dead = self.contexts.is_dead(peer).then_some(peer);
             if let Some(dead) = dead.or_else(|| self.contexts.dead_in(context)) {
-                return self.finish(matched.index, End::Failed(dead));
+                self.lose(matched.index, End::Failed(dead));
+                return self.release(matched.index);
             }
         }
         if matched.error != 0 && refused(ofi, peer, -(matched.error as isize)) == Sent::Gone {
@@ -261,12 +262,11 @@ impl Tags {
             return;
         };
         let under_way = slot.under_way;
-        let What::Send(send) = &mut slot.what else {
-            return;
+        let send = match &mut slot.what {
+            What::Send(send) if send.peer == peer && send.awaited => send,
+            What::Lost(lost) if lost.awaits == Some(peer) => return self.stop_awaiting(number),
+            _ => return, // No correct peer reports this.
         };
-        if send.peer != peer || !send.awaited {
-            return; // The send was given up.
-        }
         send.awaited = false;
         let waits = self.unsent.get(&peer);
         if !under_way && waits.is_none_or(|queue| !queue.contains(&number)) {

@@ -81,9 +81,18 @@ pub(super) enum What {
     Look(Look),
     /// A message that was taken out of matching, and is not being received yet.
     Taken(Arrival),
-    /// The request is over, but the provider has not released the operation. Keeps the memory that
-    /// it may still use.
-    Lost(Option<Buffer>),
+    /// The request is over, but the slot cannot be used again yet.
+    Lost(Lost),
+}
+
+/// What is left of an operation whose request is over.
+#[derive(Debug)]
+pub(super) struct Lost {
+    /// The memory that the provider may still use, until it has released the operation.
+    pub(super) bytes: Option<Buffer>,
+    /// The receiver of a synchronous message. It may still report that the message was matched,
+    /// and names it by the number of this slot.
+    pub(super) awaits: Option<u32>,
 }
 
 impl What {
@@ -92,9 +101,20 @@ impl What {
         match self {
             Self::Send(send) => send.bytes,
             Self::Receive(receive) => receive.bytes,
-            Self::Lost(bytes) => bytes,
+            Self::Lost(lost) => lost.bytes,
             Self::Free | Self::Look(_) | Self::Taken(_) => None,
         }
+    }
+
+    /// What is left when the request is over before the operation.
+    pub(super) fn into_lost(self) -> Self {
+        let awaits = match &self {
+            Self::Send(send) => send.awaited.then_some(send.peer),
+            Self::Lost(lost) => lost.awaits,
+            Self::Receive(_) | Self::Free | Self::Look(_) | Self::Taken(_) => None,
+        };
+        let bytes = self.into_bytes();
+        Self::Lost(Lost { bytes, awaits })
     }
 }
 

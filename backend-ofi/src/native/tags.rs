@@ -135,7 +135,7 @@ impl Tags {
             What::Send(_) => self.sent(ofi, matched),
             What::Receive(_) => self.received(ofi, matched),
             What::Look(_) => self.looked(ofi, matched),
-            What::Lost(_) => self.clear(number),
+            What::Lost(_) => self.release(number),
             What::Free | What::Taken(_) => debug_assert!(false, "nothing is under way"),
         }
     }
@@ -201,9 +201,37 @@ impl Tags {
     pub(super) fn lose(&mut self, number: u32, end: End) {
         let slot = self.slots.at(number);
         let request = slot.request;
-        slot.what = What::Lost(std::mem::take(&mut slot.what).into_bytes());
+        slot.what = std::mem::take(&mut slot.what).into_lost();
         self.numbers.remove(&request.to_bits());
         self.ends.push_back((request, end));
+    }
+
+    /// Handles the provider's release of an operation whose request is over. The number of a
+    /// synchronous message is not used again as long as its receiver may report it.
+    #[cold]
+    pub(super) fn release(&mut self, number: u32) {
+        let What::Lost(lost) = &mut self.slots.at(number).what else {
+            return;
+        };
+        if let Some(bytes) = lost.bytes.take() {
+            self.buffers.give_back(bytes);
+        }
+        if lost.awaits.is_none_or(|peer| self.contexts.is_dead(peer)) {
+            self.clear(number);
+        }
+    }
+
+    /// No report of a synchronous message whose request is over comes any more.
+    #[cold]
+    pub(super) fn stop_awaiting(&mut self, number: u32) {
+        let slot = self.slots.at(number);
+        let under_way = slot.under_way;
+        if let What::Lost(lost) = &mut slot.what {
+            lost.awaits = None;
+            if !under_way {
+                self.clear(number);
+            }
+        }
     }
 
     /// The communicators that the device was told of.
@@ -264,7 +292,7 @@ impl Tags {
             let slot = self.slots.at(number);
             let receive = matches!(slot.what, What::Receive(_));
             if slot.under_way {
-                slot.what = What::Lost(std::mem::take(&mut slot.what).into_bytes());
+                slot.what = std::mem::take(&mut slot.what).into_lost();
                 receives.extend(receive.then(|| self.slots.context(number)));
             }
         }
