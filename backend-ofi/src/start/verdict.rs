@@ -64,6 +64,11 @@ pub(crate) fn read<T>(
         }
     }
     // Ranks of another version may be able to read what is nonsense here, but all read the errors.
+    // These say themselves what to do.
+    let error = match errors.is_empty() {
+        true => unavailable,
+        false => |said| Error::new(ErrorKind::TransportUnavailable, said),
+    };
     let failures = if errors.is_empty() { nonsense } else { errors };
     if failures.is_empty() {
         return Ok(all);
@@ -79,7 +84,7 @@ pub(crate) fn read<T>(
             }
         })
         .collect();
-    Err(unavailable(said.join("; ")))
+    Err(error(said.join("; ")))
 }
 
 /// Adds a rank to those that fail for a reason.
@@ -209,10 +214,11 @@ pub(super) mod tests {
         let texts = texts([6, 6, 6], "error no library");
         let said = |read: fn(&str) -> Result<(), String>| super::read(&texts, read).unwrap_err();
         let strange = said(|_| Err("it is of another format".to_owned())).to_string();
-        assert!(strange.contains("rank 3: no library"), "{strange}");
+        assert_eq!(strange, "rank 3: no library", "it has its own remedy");
         assert_eq!(strange, said(|_| Ok(())).to_string());
         let nonsense = super::read(&["?".to_owned()], |_| Ok(())).unwrap_err();
-        assert!(nonsense.to_string().contains("introduces itself as \"?\""));
+        let nonsense = nonsense.to_string();
+        assert!(nonsense.contains("introduces itself as \"?\"; choose"));
     }
 
     #[test]

@@ -71,6 +71,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         trials.push(trial.with_ignored_flag(!there && case != "no_library"));
     }
     trials.push(Trial::test(name("old_library"), old_library));
+    let refused = Trial::test(name("memory_refused"), memory_refused);
+    trials.push(refused.with_ignored_flag(!there));
     trials.push(
         Trial::test(name("other_provider"), || {
             let first =
@@ -138,23 +140,12 @@ fn interface_down(there: bool) -> Trial {
 /// A library that reports version 1.11 is refused by its version, and no other function of it is
 /// called.
 fn old_library() -> Result<(), Failed> {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("old-libfabric");
-    std::fs::create_dir_all(&folder)?;
-    let file = |name: &str, text: &str| -> std::io::Result<PathBuf> {
-        let file = folder.join(name);
-        std::fs::write(&file, text).map(|()| file)
-    };
-    let source = file(
-        "old.c",
+    let library = compiled(
+        "old-libfabric",
         "unsigned fi_version(void) { return 1 << 16 | 11; }\n",
+        "FABRIC_1.0 { global: fi_version; };\n",
+        &[],
     )?;
-    let versions = file("old.map", "FABRIC_1.0 { global: fi_version; };\n")?;
-    let library = folder.join("libfabric.so.1");
-    let mut compiler = Command::new("cc");
-    compiler.args(["-shared", "-fPIC", "-o"]);
-    compiler.arg(&library).arg(source);
-    compiler.arg(format!("-Wl,--version-script={}", versions.display()));
-    assert!(compiler.status()?.success(), "{compiler:?}");
     let first = format!("export PORTOLAN_OFI_LIBRARY='{}'", library.display());
     let says = [
         "libfabric 1.11 was found, 1.17 or newer is wanted",
@@ -162,6 +153,112 @@ fn old_library() -> Result<(), Failed> {
         "PORTOLAN_OFI_LIBRARY",
     ];
     everybody_says(&first, &says)
+}
+
+/// Stands before the system's libfabric, where it refuses to register memory of `REFUSED` bytes and
+/// more, as if the limit of locked memory were too low. The structures begin as those of libfabric's
+/// headers.
+const REFUSING: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+
+struct table { size_t size; void *calls[3]; };
+struct object { size_t class; void *context, *basics; struct table *table, *memory; };
+struct attr { const struct iovec *iov; };
+typedef int (*make)(void *, void *, struct object **, void *);
+typedef int (*make_fabric)(void *, struct object **, void *);
+typedef int (*make_region)(void *, const struct attr *, unsigned long, void *);
+
+static make own_domain;
+static make_region own_region;
+
+static struct table *changed(struct table *table, int call, void *to)
+{
+    struct table *copy = memcpy(malloc(table->size), table, table->size);
+    copy->calls[call] = to;
+    return copy;
+}
+
+static int region(void *domain, const struct attr *attr, unsigned long flags, void *region)
+{
+    if (attr->iov->iov_len >= strtoul(getenv("REFUSED"), NULL, 10))
+        return -12; /* FI_ENOMEM */
+    return own_region(domain, attr, flags, region);
+}
+
+static int domain(void *fabric, void *info, struct object **domain, void *context)
+{
+    int result = own_domain(fabric, info, domain, context);
+    if (result == 0) {
+        own_region = (make_region) (*domain)->memory->calls[2];
+        (*domain)->memory = changed((*domain)->memory, 2, region);
+    }
+    return result;
+}
+
+int fi_fabric(void *attr, struct object **fabric, void *context)
+{
+    make_fabric own = (make_fabric) dlvsym(RTLD_NEXT, "fi_fabric", "FABRIC_1.1");
+    int result = own(attr, fabric, context);
+    if (result == 0) {
+        own_domain = (make) (*fabric)->table->calls[0];
+        (*fabric)->table = changed((*fabric)->table, 0, domain);
+    }
+    return result;
+}
+"#;
+
+/// The provider refuses to register the memory of packets: any, which a rank notices when it looks
+/// which transports are usable, or only as much as a job needs; on all ranks or on one. (Over shared
+/// memory the host's memory is registered with `PORTOLAN_OFI_HMEM=on`.)
+fn memory_refused() -> Result<(), Failed> {
+    let library = compiled(
+        "refusing-libfabric",
+        REFUSING,
+        "FABRIC_1.1 { global: fi_fabric; };\n",
+        &["-Wl,--no-as-needed", "-l:libfabric.so.1", "-ldl"],
+    )?;
+    for (whose, from, also) in [
+        ("0 1 2", "0", "transport `ofi`"),
+        ("0 1 2", "1000000", "rank 2"),
+        ("1", "0", "(rank 1)"),
+        ("1", "1000000", "rank 1: "),
+    ] {
+        let first = format!(
+            "export PORTOLAN_OFI_PROVIDER=shm PORTOLAN_OFI_HMEM=on REFUSED={from}; \
+             case '{whose}' in *$PMI_RANK*) export PORTOLAN_OFI_LIBRARY='{}' ;; esac",
+            library.display()
+        );
+        let says = [
+            "Cannot allocate memory",
+            "the limit of locked memory",
+            "ulimit -l",
+            also,
+        ];
+        everybody_says(&first, &says)?;
+    }
+    Ok(())
+}
+
+/// Compiles a library in a folder of its own, with these symbol versions and arguments for the
+/// linker.
+fn compiled(folder: &str, text: &str, versions: &str, link: &[&str]) -> std::io::Result<PathBuf> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
+    std::fs::create_dir_all(&folder)?;
+    let (source, map) = (folder.join("text.c"), folder.join("versions.map"));
+    std::fs::write(&source, text)?;
+    std::fs::write(&map, versions)?;
+    let library = folder.join("libfabric.so.1");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-o"]);
+    compiler.arg(&library).arg(source);
+    compiler.arg(format!("-Wl,--version-script={}", map.display()));
+    compiler.args(link);
+    assert!(compiler.status()?.success(), "{compiler:?}");
+    Ok(library)
 }
 
 /// Three ranks request libfabric. Each ends with an error that has these parts, and all print the
