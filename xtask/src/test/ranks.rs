@@ -281,19 +281,25 @@ pub(super) fn interop(run: &mut Run<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs the suite on three hosts, which are network namespaces. (The loss of a host is covered by
-/// the launcher's tests.)
+/// Runs the suite on three hosts, which are network namespaces, in both ways of matching. (The loss
+/// of a host is covered by the launcher's tests.)
 fn across(run: &mut Run<'_>) -> Result<(), Failure> {
-    let mut command = run.repo.command(run.repo.path(HOSTS));
-    let name = format!("{}-suite", std::process::id());
-    command.args(["with", &name, "3"]);
-    command.arg(program(run, NETWORK));
-    for (name, value) in [("INTERFACE", "dat"), ("PROVIDER", "tcp")] {
-        command.env(format!("PORTOLAN_OFI_{name}"), value);
+    for (matching, how) in [("software", ""), ("native", ", where the provider matches")] {
+        let mut command = run.repo.command(run.repo.path(HOSTS));
+        let name = format!("{}-suite", std::process::id());
+        command.args(["with", &name, "3"]);
+        command.arg(program(run, NETWORK));
+        for (name, value) in [
+            ("OFI_INTERFACE", "dat"),
+            ("OFI_PROVIDER", "tcp"),
+            ("MATCH", matching),
+            ("TEST_HUGE", "0"),
+        ] {
+            command.env(format!("PORTOLAN_{name}"), value);
+        }
+        let what = format!("{NETWORK}, 3 processes on as many hosts{how}");
+        run.step(&what, Dialect::Cases, command)?;
     }
-    command.env("PORTOLAN_TEST_HUGE", "0");
-    let what = format!("{NETWORK}, 3 processes on as many hosts");
-    run.step(&what, Dialect::Cases, command)?;
     Ok(())
 }
 
