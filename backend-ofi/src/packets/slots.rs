@@ -1,9 +1,9 @@
 //! Packets under way: each lies in a slot until the provider reports that it has left.
 //!
-//! All peers share the slots of a size. Over TCP a packet leaves only when its receiver's socket has
-//! room for it, so the packets to a receiver that computes stay in their slots. To keep these from
-//! stopping the packets to all other peers, some slots are a reserve: once only these are free, a
-//! peer gets one only if few packets to it are under way.
+//! All peers share the slots of a size. Over TCP a packet leaves only when its receiver's socket
+//! has room for it, so the packets to a receiver that computes stay in their slots. To keep these
+//! from stopping the packets to all other peers, some slots are a reserve: once only these are
+//! free, a peer gets one only if few packets to it are under way.
 
 use portolan_core::transport::Sent;
 

@@ -9,11 +9,11 @@
 //!
 //! It does so only when a process of this node has died, because no other failure leaves a lock
 //! behind. It does not do so while another of these processes is stopped, say by a debugger: that
-//! process may hold the lock, and will release it. Nor while this process has its pages fetched from
-//! a disk: over that provider a rank copies data within a call, for seconds if the machine swaps. Two
-//! kinds of calls are not counted: those that
-//! close an endpoint, which a rank makes when the watching thread is over, and those of the device
-//! that lets the provider match, which shm of 1.x cannot do.
+//! process may hold the lock, and will release it. Nor does it do so while the system fetches pages
+//! of this process from a disk: over that provider a rank copies data within a call, which takes
+//! seconds if the machine swaps. Two kinds of calls are not counted: those that close an endpoint,
+//! which a rank makes when the watching thread is over, and those of the device that lets the
+//! provider match, which shm of 1.x cannot do.
 
 use std::io::Write;
 use std::mem::MaybeUninit;

@@ -156,8 +156,8 @@ fn old_library() -> Result<(), Failed> {
 }
 
 /// Stands before the system's libfabric, where it refuses to register memory of `REFUSED` bytes and
-/// more, as if the limit of locked memory were too low. The structures begin as those of libfabric's
-/// headers.
+/// more, as if the limit of locked memory were too low. The structures begin as those of the
+/// library's headers.
 const REFUSING: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -212,8 +212,8 @@ int fi_fabric(void *attr, struct object **fabric, void *context)
 "#;
 
 /// The provider refuses to register the memory of packets: any, which a rank notices when it looks
-/// which transports are usable, or only as much as a job needs; on all ranks or on one. (Over shared
-/// memory the host's memory is registered with `PORTOLAN_OFI_HMEM=on`.)
+/// which transports are usable, or only as much as a job needs; on all ranks or on one. (Over
+/// shared memory the host's memory is registered with `PORTOLAN_OFI_HMEM=on`.)
 fn memory_refused() -> Result<(), Failed> {
     let library = compiled(
         "refusing-libfabric",
