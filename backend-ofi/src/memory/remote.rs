@@ -25,7 +25,7 @@ use crate::endpoint::{Domain, desc};
 use crate::memory::atomics::{self, Goal, Words};
 use crate::memory::registrations::Whose;
 use crate::ofi::Ofi;
-use crate::one_sided::Place;
+use crate::one_sided::{Memory, Place};
 use crate::send;
 
 /// Most operations that may be under way from one rank.
@@ -263,10 +263,65 @@ fn no_slot(ofi: &mut Ofi) -> Begun {
     Begun::Full
 }
 
-/// Gives an operation to the provider. If the operation is long but the program's memory cannot be
-/// registered, which need not be the peer's fault, only as much of it goes as passes through the
-/// slot. Returns the number of bytes, or libfabric's result. The slot is in use if the operation
-/// has begun.
+/// Memory of this rank that an operation reads or writes.
+struct Local {
+    data: *mut u8,
+    len: usize,
+    desc: *mut c_void,
+    /// The registration of the program's memory, where the provider needs one.
+    region: Option<Arc<Fid<fid_mr>>>,
+    /// Whether it is the slot's part of the slab, in place of the program's memory.
+    is_part: bool,
+}
+
+impl Local {
+    /// Memory for an operation on `len` bytes of the program's at `data`: a part of the slab if
+    /// they are few. If there are more, but the program's memory cannot be registered, which need
+    /// not be the peer's fault, as much of them goes as fits into such a part.
+    ///
+    /// # Errors
+    /// libfabric's, if only a registration would do, because the driver alone reaches the memory.
+    fn of(
+        domain: &Domain,
+        memory: &mut Memory,
+        (slot, id): (usize, u32),
+        (data, len): (*mut u8, usize),
+        access: u64,
+    ) -> Result<Self, isize> {
+        let is_host = domain.is_host(data);
+        if len > SHORT || !is_host {
+            let registrations = &mut memory.registrations;
+            let region = registrations.local(domain, data, len, access, Whose::Remote(id));
+            if let Ok(region) = region {
+                return Ok(Self {
+                    data,
+                    len,
+                    desc: desc(region.as_deref()),
+                    region,
+                    is_part: false,
+                });
+            }
+        }
+        match is_host {
+            true => Ok(Self::part(&memory.remotes, slot, len.min(SHORT))),
+            false => Err(-(FI_ENOMEM as isize)),
+        }
+    }
+
+    /// The slot's part of the slab.
+    fn part(remotes: &Remotes, slot: usize, len: usize) -> Self {
+        Self {
+            data: remotes.slab.part(slot),
+            len,
+            desc: remotes.slab.desc(),
+            region: None,
+            is_part: true,
+        }
+    }
+}
+
+/// Gives an operation to the provider. Returns the number of bytes that it moves, which may be
+/// fewer than `len`, or libfabric's result. The slot is in use if the operation has begun.
 ///
 /// # Safety
 /// As for `Transport::begin_remote`; `slot` must be free.
@@ -276,108 +331,60 @@ unsafe fn start(
     (peer, id): (u32, u32),
     goal: &Goal,
     what: Remote,
-    mut len: usize,
+    len: usize,
 ) -> Result<usize, isize> {
     let link = &mut *ofi.link;
     let (domain, memory, ep) = (&link.domain, &mut *link.memory, &link.ep);
-    let remotes = &mut memory.remotes;
-    let (own, context) = (remotes.slab.part(slot), remotes.ops.context(slot));
-    let mut region = None;
-    // Describes the program's memory, through an existing registration or one of its own.
-    let mut long = |data: *mut u8, access| {
-        let (whose, registrations) = (Whose::Remote(id), &mut memory.registrations);
-        region = registrations.local(domain, data, len, access, whose).ok()?;
-        Some(desc(region.as_deref()))
-    };
-    let no_memory = -(FI_ENOMEM as isize);
-    let (kind, result) = match what {
+    let (place, context) = ((slot, id), memory.remotes.ops.context(slot));
+    let (kind, local, result) = match what {
         Remote::Put { source, .. } => {
-            let host = domain.is_host(source);
-            let described = match len <= SHORT && host {
-                true => None,
-                false => long(source.cast_mut(), FI_WRITE),
-            };
-            let short = described.is_none();
-            if short && !host {
-                return Err(no_memory);
+            let data = source.cast_mut();
+            let local = Local::of(domain, memory, place, (data, len), FI_WRITE)?;
+            let mut kind = Way::Long;
+            if local.is_part {
+                kind = Way::Out;
+                // SAFETY: a part of a free slot has room for as many bytes; the caller promises the
+                // source.
+                unsafe { std::ptr::copy_nonoverlapping(source, local.data, local.len) };
             }
-            let (data, described) = if let Some(described) = described {
-                (source.cast_mut(), described)
-            } else {
-                len = len.min(SHORT);
-                // SAFETY: a free slot has room for as many bytes; the caller promises the source.
-                unsafe { std::ptr::copy_nonoverlapping(source, own, len) };
-                (own, remotes.slab.desc())
-            };
             // SAFETY: an open endpoint. Bytes and context stay until the completion, by the
             // caller's promise or because they are the slot's.
-            let result = unsafe { write(ep, goal, (data, len), described, context) };
-            (if short { Way::Out } else { Way::Long }, result)
+            let result = unsafe { write(ep, goal, &local, context) };
+            (kind, local, result)
         }
         Remote::Get { target, .. } => {
-            let host = domain.is_host(target);
-            let described = match len <= SHORT && host {
-                true => None,
-                false => long(target, FI_READ),
+            let local = Local::of(domain, memory, place, (target, len), FI_READ)?;
+            let kind = match local.is_part {
+                true => Way::In(target, local.len),
+                false => Way::LongIn,
             };
-            let short = described.is_none();
-            if short && !host {
-                return Err(no_memory);
-            }
-            let (data, described) = if let Some(described) = described {
-                (target, described)
-            } else {
-                len = len.min(SHORT);
-                (own, remotes.slab.desc())
-            };
-            let Goal { peer, addr, key } = *goal;
             // SAFETY: as above.
-            let result = unsafe {
-                fi_read(
-                    ep.get(),
-                    data.cast(),
-                    len,
-                    described,
-                    peer,
-                    addr,
-                    key,
-                    context,
-                )
-            };
-            (
-                if short {
-                    Way::In(target, len)
-                } else {
-                    Way::LongIn
-                },
-                result,
-            )
+            let result = unsafe { read(ep, goal, &local, context) };
+            (kind, local, result)
         }
         Remote::Atomic { width, op } => {
             let Some((code, words)) = Words::of(width, op) else {
                 return Err(-(FI_EOPNOTSUPP as isize));
             };
-            let at = own.cast::<Words>();
-            let desc = remotes.slab.desc();
+            let local = Local::part(&memory.remotes, slot, len);
+            let at = local.data.cast::<Words>();
             // SAFETY: a part is aligned to 64 bytes and long enough; it belongs to the slot until
             // the completion.
             let result = unsafe {
                 at.write(words);
-                atomics::start(ep, goal, (width, code), at, desc, context)
+                atomics::start(ep, goal, (width, code), at, local.desc, context)
             };
-            (Way::Atomic(width), result)
+            (Way::Atomic(width), local, result)
         }
     };
+    if result == -(FI_EAGAIN as isize) {
+        // The operation is tried again, with the same registration.
+        let range = (local.data, local.len);
+        let registrations = &mut memory.registrations;
+        registrations.keep(Whose::Remote(id), range, local.region);
+        return Err(result);
+    }
     if result != 0 {
-        if result == -(FI_EAGAIN as isize) {
-            let start = match what {
-                Remote::Put { source, .. } => source.cast_mut(),
-                Remote::Get { target, .. } => target,
-                Remote::Atomic { .. } => std::ptr::null_mut(),
-            };
-            let registrations = &mut memory.registrations;
-            registrations.keep(Whose::Remote(id), (start, len), region);
-        }
         return Err(result);
     }
     memory.begun += 1;
@@ -388,34 +395,49 @@ unsafe fn start(
         peer,
         kind,
         begun: memory.begun,
-        region,
+        region: local.region,
     });
-    Ok(len)
+    Ok(local.len)
+}
+
+/// Reads from the peer's memory.
+///
+/// # Safety
+/// As for `fi_read`.
+unsafe fn read(ep: &Fid<fid_ep>, goal: &Goal, local: &Local, context: *mut c_void) -> isize {
+    let Goal { peer, addr, key } = *goal;
+    // SAFETY: from the caller.
+    unsafe {
+        fi_read(
+            ep.get(),
+            local.data.cast(),
+            local.len,
+            local.desc,
+            peer,
+            addr,
+            key,
+            context,
+        )
+    }
 }
 
 /// Writes in such a way that the completion means that the bytes are in the peer's memory.
 ///
 /// # Safety
 /// As for `fi_writemsg`.
-unsafe fn write(
-    ep: &Fid<fid_ep>,
-    goal: &Goal,
-    (data, len): (*mut u8, usize),
-    desc: *mut c_void,
-    context: *mut c_void,
-) -> isize {
-    let local = libc::iovec {
-        iov_base: data.cast(),
-        iov_len: len,
+unsafe fn write(ep: &Fid<fid_ep>, goal: &Goal, local: &Local, context: *mut c_void) -> isize {
+    let bytes = libc::iovec {
+        iov_base: local.data.cast(),
+        iov_len: local.len,
     };
     let remote = fi_rma_iov {
         addr: goal.addr,
-        len,
+        len: local.len,
         key: goal.key,
     };
-    let mut desc = desc;
+    let mut desc = local.desc;
     let message = fi_msg_rma {
-        msg_iov: &raw const local,
+        msg_iov: &raw const bytes,
         desc: &raw mut desc,
         iov_count: 1,
         addr: goal.peer,
