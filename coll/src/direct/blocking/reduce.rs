@@ -165,7 +165,12 @@ unsafe fn in_parts<D: Device>(
                 unsafe { items.with(part.len()).copy_shown(from, to, takes) };
             }
         }
-        steps.next();
+        match (goal, to) {
+            // The other ranks have only written in this step, and may need their chunks again
+            // before the root calls its next operation.
+            (Goal::Root(_), Some(_)) => steps.next_published(),
+            _ => steps.next(),
+        }
     }
     steps.end(goal.operation(), len)
 }
@@ -225,7 +230,8 @@ pub(in crate::direct) unsafe fn reduce_scatter<D: Device>(
     let longest = items.with(blocks.longest());
     let len = longest.len();
     let taken = sum.map_or(0, |_| counts::TAKEN);
-    let (place, each, share, skip) = if longest.room() * ranks + taken <= IN_CELL {
+    let shares = longest.room().saturating_mul(ranks).saturating_add(taken);
+    let (place, each, share, skip) = if shares <= IN_CELL {
         (Place::Cell, longest.count.max(1), longest.room(), taken)
     } else {
         let share = (steps.chunk() / ranks) & !63;

@@ -8,7 +8,7 @@ use portolan_datatype::{Layout, Op, Predefined};
 
 use super::{World, buf, on_all};
 use crate::direct::boards::long::LONG;
-use crate::{Many, Operation, run, start};
+use crate::{Many, Operation, run, start, state};
 
 /// Bytes of a block: in a cell, in a chunk, as messages where there are any, the longest that a
 /// header can state, and longer.
@@ -387,6 +387,23 @@ fn who_was_elsewhere_in_a_long_broadcast_takes_no_pieces_of_two() {
         // The root's last broadcast.
         if me == 1 {
             bcast(world, 0, LEN, true).unwrap();
+        }
+    });
+}
+
+/// In the last step of a long reduction among more than a few ranks, the root alone reads. It says
+/// at once that it has, so that the others need not wait for its next operation to write again.
+#[test]
+fn a_root_that_has_read_what_the_others_wrote_says_so() {
+    on_all(5, |world| {
+        reduce_in(world, 0, 40_000, true).unwrap();
+        if world.rank() == 0 {
+            let boards = state::of(world).direct.boards.get().unwrap();
+            let boards = boards.as_ref().unwrap();
+            // SAFETY: a board of this communicator, mapped as long as it lives. (Relaxed: this
+            // thread has stored both.)
+            let done = unsafe { boards.map.done(boards.own()) }.load(Ordering::Relaxed);
+            assert_eq!(done, boards.step.load(Ordering::Relaxed));
         }
     });
 }
