@@ -44,14 +44,14 @@ pub(crate) fn of<'a, D: Device>(
     let mut operation = *operation;
     match &mut operation {
         Operation::Reduce { send, recv, op, .. } => {
-            optional(op, send);
-            optional(op, recv);
+            if let Some(items) = send.or(*recv) {
+                apart(op, items.layout, send.iter_mut().chain(recv));
+            }
         }
         Operation::Allreduce { send, recv, op }
         | Operation::ReduceScatterBlock { send, recv, op }
         | Operation::Scan { send, recv, op, .. } => {
-            optional(op, send);
-            data(op, recv);
+            apart(op, recv.layout, send.iter_mut().chain([recv]));
         }
         Operation::ReduceScatter {
             send,
@@ -60,8 +60,7 @@ pub(crate) fn of<'a, D: Device>(
             op,
         } => {
             *counts = by_rank(op, recv.layout, counts, kept);
-            optional(op, send);
-            data(op, recv);
+            apart(op, recv.layout, send.iter_mut().chain([recv]));
         }
         _ => {}
     }
@@ -84,13 +83,14 @@ pub(crate) fn between<'a, D: Device>(
     let mut operation = *operation;
     match &mut operation {
         InterOperation::Reduce { send, recv, op, .. } => {
-            optional(op, send);
-            optional(op, recv);
+            // A rank has one or the other.
+            for items in [send, recv].into_iter().flatten() {
+                apart(op, items.layout, [items]);
+            }
         }
         InterOperation::Allreduce { send, recv, op }
         | InterOperation::ReduceScatterBlock { send, recv, op } => {
-            data(op, send);
-            data(op, recv);
+            apart(op, recv.layout, [send, recv]);
         }
         InterOperation::ReduceScatter {
             send,
@@ -99,8 +99,7 @@ pub(crate) fn between<'a, D: Device>(
             op,
         } => {
             *counts = by_rank(op, recv.layout, counts, kept);
-            data(op, send);
-            data(op, recv);
+            apart(op, recv.layout, [send, recv]);
         }
         _ => return None,
     }
@@ -113,23 +112,26 @@ pub(crate) fn reduction_between<'a>(
 ) -> Option<(&'a Op, &'a Layout)> {
     match *operation {
         InterOperation::Reduce { send, recv, op, .. } => Some((op, send.or(recv)?.layout)),
-        InterOperation::Allreduce { send, op, .. }
-        | InterOperation::ReduceScatter { send, op, .. }
-        | InterOperation::ReduceScatterBlock { send, op, .. } => Some((op, send.layout)),
+        InterOperation::Allreduce { recv, op, .. }
+        | InterOperation::ReduceScatter { recv, op, .. }
+        | InterOperation::ReduceScatterBlock { recv, op, .. } => Some((op, recv.layout)),
         _ => None,
     }
 }
 
-fn optional<'a>(op: &'a Op, buf: &mut Option<TypedBuf<'a>>) {
-    if let Some(buf) = buf {
-        data(op, buf);
+/// Takes all buffers of a rank apart as `layout` says. It is the layout for which the operator was
+/// checked. Where another buffer has another layout, its items are the same byte for byte (the
+/// check has seen to that), but may not be described as items that the operator knows.
+fn apart<'a: 'b, 'b>(
+    op: &'a Op,
+    layout: &'a Layout,
+    bufs: impl IntoIterator<Item = &'b mut TypedBuf<'a>>,
+) {
+    let (layout, each) = op.unit(layout);
+    for buf in bufs {
+        // The count can only overflow for a buffer that is not used, or has no bytes.
+        (buf.layout, buf.count) = (layout, buf.count.saturating_mul(each));
     }
-}
-
-fn data<'a>(op: &'a Op, buf: &mut TypedBuf<'a>) {
-    let (layout, each) = op.unit(buf.layout);
-    // The count can only overflow for a buffer that is not used, or has no bytes.
-    (buf.layout, buf.count) = (layout, buf.count.saturating_mul(each));
 }
 
 fn by_rank<'a>(
