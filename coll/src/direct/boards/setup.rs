@@ -160,14 +160,35 @@ pub(in crate::direct) fn make<D: Device>(
     let neighbours = comm.neighbours();
     let [crowded, most, sources] = Edges::told(neighbours.as_ref());
     let told = [crowded, most, sources, pool.takes.into(), chunk as u64];
-    let keys = comm.allgather_words(&words(region.as_ref(), told))?;
+    let keys = match comm.allgather_words(&words(region.as_ref(), told)) {
+        Ok(keys) => keys,
+        Err(error) => {
+            // No rank uses boards before this rank has told that it can.
+            if let Some(region) = region {
+                retire_unused(pool, region, ranks, rank);
+            }
+            return Err(error);
+        }
+    };
     let (told, _) = keys.as_chunks::<WORDS>();
     let least = told.iter().map(|&[.., chunk]| chunk as usize).min();
     let map = Map::new(ranks, least.unwrap_or(CHUNK));
     let takes = told.iter().all(|&[.., takes, _]| takes == 1);
     let boards = region.as_ref().and_then(|own| mapped(comm, own, &keys));
     let mut all = [u64::from(boards.is_some())];
-    comm.and_words(&mut all)?;
+    if let Err(error) = comm.and_words(&mut all) {
+        if let Some(region) = region {
+            // The other ranks may have succeeded and look at the board from now on, so it is not
+            // free before each of them has said that it has gone.
+            pool.give(Retired {
+                region,
+                ranks,
+                rank,
+                long: Vec::new(),
+            });
+        }
+        return Err(error);
+    }
     match (boards, region) {
         (Some((boards, processes)), Some(region)) if all == [1] => {
             let many_threads = comm
@@ -289,6 +310,37 @@ impl Drop for Boards {
             ranks: self.size(),
             rank: self.rank,
             long: self.long.take_own(),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan_core::ErrorKind;
+
+    use super::*;
+    use crate::direct::tests::on_some;
+
+    #[test]
+    fn memory_of_boards_that_could_not_be_made_is_used_again() {
+        on_some(2, |world| {
+            if world.rank() == 1 {
+                world.device().declare_self_failed("on purpose");
+                return;
+            }
+            let heard = world.device().wait_for(world.group(), || false);
+            heard.unwrap_err();
+            let pool = Arc::new(Pool::new(&Options::default()));
+            let memory = || {
+                let error = make(world, &pool).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::PeerFailed, "{error}");
+                let retired = lock(&pool.retired);
+                assert!(retired.iter().all(Retired::is_free));
+                retired.iter().map(|old| old.region.ptr).collect::<Vec<_>>()
+            };
+            let first = memory();
+            assert_eq!(first.len(), 1);
+            assert_eq!(memory(), first);
         });
     }
 }

@@ -29,7 +29,7 @@ use portolan_datatype::Layout;
 
 use crate::{Counters, Options, configure, counted, state};
 
-type World = Communicator<Engine<Memory, Single>>;
+pub(super) type World = Communicator<Engine<Memory, Single>>;
 
 /// Runs `body` on `n` ranks, which are threads and end together: once on boards whose lines are
 /// taken, and once without.
@@ -49,7 +49,7 @@ fn on_all(n: u32, body: impl Fn(&World) + Sync) {
 }
 
 /// Runs `body` on ranks of which not all reach the end.
-fn on_some(n: u32, body: impl Fn(&World) + Sync) {
+pub(super) fn on_some(n: u32, body: impl Fn(&World) + Sync) {
     on_network(memory::network(n), &Options::default(), body);
 }
 
