@@ -82,6 +82,18 @@ pub enum Collective {
     Barrier,
 }
 
+/// The names of a collective operation in each [form](Form).
+macro_rules! names {
+    ($name:literal) => {
+        [
+            $name,
+            concat!("i", $name),
+            concat!("i", $name, "-overlap"),
+            concat!($name, "-init"),
+        ]
+    };
+}
+
 impl Collective {
     /// All operations that have a size.
     pub const ALL: [Self; 21] = [
@@ -128,16 +140,6 @@ impl Collective {
 
     /// The names in each [form](Form).
     fn names(self) -> [&'static str; 4] {
-        macro_rules! names {
-            ($name:literal) => {
-                [
-                    $name,
-                    concat!("i", $name),
-                    concat!("i", $name, "-overlap"),
-                    concat!($name, "-init"),
-                ]
-            };
-        }
         match self {
             Self::Bcast => names!("bcast"),
             Self::Gather => names!("gather"),
@@ -161,6 +163,18 @@ impl Collective {
             Self::NeighbourAlltoallv => names!("neighbor-alltoallv"),
             Self::NeighbourAlltoallw => names!("neighbor-alltoallw"),
             Self::Barrier => names!("barrier"),
+        }
+    }
+
+    /// The [names](Self::names) in British spelling, if that is different.
+    fn british(self) -> Option<[&'static str; 4]> {
+        match self {
+            Self::NeighbourAllgather => Some(names!("neighbour-allgather")),
+            Self::NeighbourAllgatherv => Some(names!("neighbour-allgatherv")),
+            Self::NeighbourAlltoall => Some(names!("neighbour-alltoall")),
+            Self::NeighbourAlltoallv => Some(names!("neighbour-alltoallv")),
+            Self::NeighbourAlltoallw => Some(names!("neighbour-alltoallw")),
+            _ => None,
         }
     }
 }
@@ -310,6 +324,15 @@ impl Pattern {
         self.facts().0
     }
 
+    /// Another spelling of the name, which command lines accept: "neighbour" for "neighbor".
+    #[must_use]
+    pub fn alias(self) -> Option<&'static str> {
+        match self {
+            Self::Collective(which, form) => Some(which.british()?[form as usize]),
+            _ => None,
+        }
+    }
+
     /// The unit of its values. A megabyte is 10⁶ bytes, a KiB 1024 bytes.
     #[must_use]
     pub fn unit(self) -> &'static str {
@@ -415,6 +438,11 @@ mod tests {
 
     #[test]
     fn names_are_names() {
+        for pattern in Pattern::ALL {
+            let name = pattern.name();
+            let british = name.replace("neighbor", "neighbour");
+            assert_eq!(pattern.alias().unwrap_or(name), british);
+        }
         let mut names: Vec<_> = Pattern::ALL.iter().map(|pattern| pattern.name()).collect();
         names.sort_unstable();
         names.dedup();

@@ -32,7 +32,8 @@ fn rule(text: &str) -> Result<Rule, String> {
     let wrong = |what: String| format!("{what} in the rule \"{text}\"");
     let mut words = text.split_whitespace();
     let operation = words.next().unwrap_or_default();
-    let Some(operation) = Name::ALL.into_iter().find(|name| name.text() == operation) else {
+    let spelt = operation.replace("neighbor-", "neighbour-");
+    let Some(operation) = Name::ALL.into_iter().find(|name| name.text() == spelt) else {
         let known: Vec<_> = Name::ALL.iter().map(|name| name.text()).collect();
         let what = format!(
             "there is no operation {operation}; use one of {}",
@@ -155,6 +156,13 @@ mod tests {
     fn a_table_reads_what_it_shows() {
         let table = Table::default();
         assert_eq!(parse(&table.to_string()).as_deref(), Ok(table.rules()));
+    }
+
+    #[test]
+    fn neighbours_can_be_spelt_in_both_ways() {
+        let algorithm = algorithms::names(Name::NeighbourAlltoall)[0];
+        let rule = |operation: &str| parse(&format!("{operation} {algorithm}")).unwrap();
+        assert_eq!(rule("neighbor-alltoall"), rule("neighbour-alltoall"));
     }
 
     #[test]

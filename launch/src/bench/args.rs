@@ -205,7 +205,8 @@ impl ValueEnum for BenchKind {
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
-        let value = PossibleValue::new(self.name());
+        let alias = self.pattern().and_then(Pattern::alias);
+        let value = PossibleValue::new(self.name()).aliases(alias);
         Some(match self.help() {
             Some(help) => value.help(help),
             // The list leaves out the forms of the collective operations; the text below the list
@@ -482,6 +483,19 @@ mod tests {
                 .filter(|kind| kind.pattern() == Some(pattern))
                 .count();
             assert_eq!(found, 1, "{pattern:?}");
+        }
+    }
+
+    #[test]
+    fn neighbours_can_be_spelt_in_both_ways() {
+        for pattern in Pattern::ALL {
+            for name in [Some(pattern.name()), pattern.alias()]
+                .into_iter()
+                .flatten()
+            {
+                let kind = BenchKind::from_str(name, false).unwrap();
+                assert_eq!(kind.pattern(), Some(pattern), "{name}");
+            }
         }
     }
 }

@@ -40,9 +40,10 @@ fn memory(options: &Options) -> &'static str {
     } else if options.compare {
         "Memory that ranks share is not used: ranks compare what they call (PORTOLAN_COLL_CHECK=on).\n"
     } else {
-        "Where all ranks share memory operations go through that instead: of up to 256 ranks blocking ones\n\
-         but for some long ones, and of up to 8 ranks short nonblocking and persistent ones (nonblocking\n\
-         ones behind the first of another kind). PORTOLAN_COLL_DIRECT=off: none; PORTOLAN_COLL_CHECK=on: none.\n"
+        "If all ranks share memory, these operations use it and ignore the table: blocking ones of up to 256\n\
+         ranks (except some long ones); short nonblocking and persistent ones of up to 8 ranks (nonblocking\n\
+         ones only after a blocking or persistent one has run on the communicator).\n\
+         PORTOLAN_COLL_DIRECT=off: none; PORTOLAN_COLL_CHECK=on: none.\n"
     }
 }
 

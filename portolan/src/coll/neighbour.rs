@@ -53,6 +53,7 @@ fn neighbours<L: Level, D: Device>(
 /// # Ok::<(), portolan::Error>(())
 /// ```
 #[doc(alias("MPI_Neighbor_allgather", "MPI_Neighbor_allgatherv"))]
+#[doc(alias = "NeighborAllgather")]
 #[derive(Debug)]
 #[must_use = "arguments do nothing by themselves: give them to Comm::run"]
 pub struct NeighbourAllgather<S: Buffer, R: BufferMut> {
@@ -128,6 +129,7 @@ impl<S: Buffer, R: BufferMut> Collective for NeighbourAllgather<S, R> {
 /// # Ok::<(), portolan::Error>(())
 /// ```
 #[doc(alias("MPI_Neighbor_alltoall", "MPI_Neighbor_alltoallv"))]
+#[doc(alias = "NeighborAlltoall")]
 #[derive(Debug)]
 #[must_use = "arguments do nothing by themselves: give them to Comm::run"]
 pub struct NeighbourAlltoall<S: Buffer, R: BufferMut> {
@@ -228,7 +230,7 @@ impl<S: Buffer, R: BufferMut> Collective for NeighbourAlltoall<S, R> {
 /// })?;
 /// # Ok::<(), portolan::Error>(())
 /// ```
-#[doc(alias = "MPI_Neighbor_alltoallw")]
+#[doc(alias("MPI_Neighbor_alltoallw", "NeighborAlltoallw"))]
 #[derive(Debug)]
 #[must_use = "arguments do nothing by themselves: give them to Comm::run"]
 pub struct NeighbourAlltoallw<S: Buffer, R: BufferMut> {

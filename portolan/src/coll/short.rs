@@ -263,7 +263,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Errors
     /// As [`run`](Self::run), and [`InvalidCommunicator`](crate::ErrorKind::InvalidCommunicator) if
     /// there is no topology.
-    #[doc(alias = "MPI_Neighbor_allgather")]
+    #[doc(alias("MPI_Neighbor_allgather", "neighbor_allgather"))]
     pub fn neighbour_allgather<T: Datatype>(&self, send: &[T], recv: &mut [T]) -> Result<()> {
         self.lend(&mut NeighbourAllgather::new(send, recv))
     }
@@ -274,7 +274,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`neighbour_allgather`](Self::neighbour_allgather).
-    #[doc(alias = "MPI_Neighbor_alltoall")]
+    #[doc(alias("MPI_Neighbor_alltoall", "neighbor_alltoall"))]
     pub fn neighbour_alltoall<T: Datatype>(&self, send: &[T], recv: &mut [T]) -> Result<()> {
         self.lend(&mut NeighbourAlltoall::new(send, recv))
     }

@@ -46,7 +46,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// The ranks that this rank receives from and sends to in neighbour collectives, in their order
     /// (MPI-4 section 8.5.5, `MPI_Dist_graph_neighbors`, `MPI_Graph_neighbors`); `None` without a
     /// topology.
-    #[doc(alias("MPI_Dist_graph_neighbors", "MPI_Graph_neighbors"))]
+    #[doc(alias("MPI_Dist_graph_neighbors", "MPI_Graph_neighbors", "neighbors"))]
     #[must_use]
     pub fn neighbours(&self) -> Option<Neighbours> {
         self.inner.neighbours()
