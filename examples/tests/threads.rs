@@ -15,6 +15,9 @@ mod master_worker;
 #[allow(dead_code)]
 #[path = "../src/bin/ring.rs"]
 mod ring;
+#[allow(dead_code)]
+#[path = "../src/bin/rod.rs"]
+mod rod;
 
 use portolan::{Builder, ErrorKind};
 use portolan_examples::heat::{self, HeatConfig, HeatReport};
@@ -155,6 +158,7 @@ fn every_example_is_right_over_libfabric() {
             // They panic if they receive wrong data; `hello` only prints.
             job().try_threads(ranks, hello::hello).unwrap();
             job().try_threads(ranks, ring::ring).unwrap();
+            job().try_threads(ranks, rod::rod).unwrap();
             job().try_threads(ranks, master_worker::program).unwrap();
             let right = job().try_threads(ranks, |world| {
                 let comm = world.comm();

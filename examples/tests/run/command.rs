@@ -240,6 +240,7 @@ fn program(name: &str) -> &'static str {
         "master_worker" => env!("CARGO_BIN_EXE_master_worker"),
         "poisson" => env!("CARGO_BIN_EXE_poisson"),
         "ring" => env!("CARGO_BIN_EXE_ring"),
+        "rod" => env!("CARGO_BIN_EXE_rod"),
         "sample_sort" => env!("CARGO_BIN_EXE_sample_sort"),
         _ => panic!("there is no example {name}"),
     }

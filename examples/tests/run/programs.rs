@@ -29,9 +29,10 @@ pub(crate) fn trials() -> Vec<Trial> {
     if !here {
         eprintln!("ignored: ../shared/data/well1850.mtx is not next to the repository");
     }
-    let programs: [(&str, &[u32], Check, bool); 11] = [
+    let programs: [(&str, &[u32], Check, bool); 12] = [
         ("hello", &[1, 2, 3, 4, 5, 8], hello, true),
         ("ring", &[1, 2, 3, 4, 5, 8], ring, true),
+        ("rod", &[1, 2, 3, 4, 5, 8], rod, true),
         ("adi_blocking", &[2, 3, 4], adi_blocking, true),
         ("adi_nonblocking", &[2, 3, 4], adi_nonblocking, true),
         ("heat", &[1, 2, 3, 4, 5, 8], heat, true),
@@ -60,7 +61,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 /// The programs that run on every transport; their output must not depend on it.
-const ANYWHERE: [(&str, JobCheck); 9] = [
+const ANYWHERE: [(&str, JobCheck); 10] = [
     ("ring", says_sum),
     ("adi_blocking", |job, _| says_round_trips(job, "blocking")),
     ("adi_nonblocking", |job, _| {
@@ -72,6 +73,7 @@ const ANYWHERE: [(&str, JobCheck); 9] = [
     ("poisson", |job, _| says_error(job)),
     ("sample_sort", |job, _| says_sorted(job)),
     ("fft2", |job, _| says_spectrum(job)),
+    ("rod", says_cool),
 ];
 
 /// All of them in jobs whose number of ranks depends on the program's number; `place` sends the job
@@ -155,6 +157,16 @@ fn ring(ranks: u32) -> Result<(), Failed> {
 fn says_sum(job: Job, ranks: u32) -> Result<(), Failed> {
     let (sum, last) = (ranks * (ranks - 1) / 2, ranks - 1);
     let line = format!("the sum of {ranks} ranks is {sum}, says rank {last}");
+    job.run().succeeded()?.lines(vec![line])
+}
+
+fn rod(ranks: u32) -> Result<(), Failed> {
+    says_cool(Job::new("rod", ranks), ranks)
+}
+
+fn says_cool(job: Job, ranks: u32) -> Result<(), Failed> {
+    let points = 16 * ranks;
+    let line = format!("a rod of {points} points on {ranks} ranks cools as it should");
     job.run().succeeded()?.lines(vec![line])
 }
 

@@ -1,11 +1,13 @@
 //! Alltoall with a layout for every block.
 
+use std::collections::TryReserveError;
+
 use portolan_coll::inter::InterOperation;
 use portolan_coll::{LayoutsArg, Many, Operation};
 use portolan_core::{Device, ErrorKind, Result};
-use portolan_datatype::Layout;
+use portolan_datatype::{Layout, MsgRep};
 
-use super::blocks::{Which, not_in_place};
+use super::blocks::{Which, not_in_place, wrong};
 use super::call::{Collective, Sealed, has_sides};
 use super::data::{Data, IntoData};
 use super::sides::{Receives, RecvOnly, SendRecv};
@@ -92,6 +94,117 @@ impl Shapes {
             layouts: &self.layouts,
         }))
     }
+}
+
+impl Shapes {
+    /// Checks that no byte of a buffer is in blocks of both. Every block [lies](Self::of) within
+    /// the buffer.
+    ///
+    /// # Errors
+    /// [`InvalidBuffer`](ErrorKind::InvalidBuffer) if one is, [`Exhausted`](ErrorKind::Exhausted)
+    /// without memory to find out.
+    pub(super) fn check_apart<L: Level, D: Device>(
+        &self,
+        other: &Self,
+        spot: &Spot,
+        comm: &Comm<L, D>,
+        operation: &'static str,
+    ) -> Result<()> {
+        let near = |one: &Block<'_>| other.blocks().any(|two| one.may_meet(&two));
+        if !self.blocks().any(|one| near(&one)) {
+            return Ok(());
+        }
+        match self.meets(other, spot.bytes) {
+            Ok(false) => Ok(()),
+            Ok(true) => Err(wrong(
+                comm,
+                operation,
+                ErrorKind::InvalidBuffer,
+                "a byte of the buffer is sent and received",
+                "give shapes without a byte in common, or two buffers",
+            )),
+            Err(_) => Err(wrong(
+                comm,
+                operation,
+                ErrorKind::Exhausted,
+                "no memory to find out whether a byte of the buffer is sent and received",
+                "give two buffers",
+            )),
+        }
+    }
+
+    /// Whether a byte of a buffer is in blocks of both, found by a map of the buffer.
+    fn meets(&self, other: &Self, bytes: usize) -> std::result::Result<bool, TryReserveError> {
+        let mut map = filled(bytes, 0)?;
+        for block in self.blocks() {
+            let data = filled(block.bytes(), 1)?;
+            let (at, len) = (map.as_mut_ptr().wrapping_offset(block.at), data.len());
+            // SAFETY: the block lies within the buffer, and the map is as long as the buffer.
+            unsafe {
+                let native = MsgRep::Native;
+                block
+                    .layout
+                    .unpack_range(at, block.count, 0, data.as_ptr(), len, native);
+            }
+        }
+        for block in other.blocks() {
+            let mut data = filled(block.bytes(), 0)?;
+            let (at, len) = (map.as_ptr().wrapping_offset(block.at), data.len());
+            // SAFETY: as above.
+            unsafe {
+                let native = MsgRep::Native;
+                block
+                    .layout
+                    .pack_range(at, block.count, 0, data.as_mut_ptr(), len, native);
+            }
+            if data.contains(&1) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The blocks that have data.
+    fn blocks(&self) -> impl Iterator<Item = Block<'_>> {
+        let places = self.displacements.iter().zip(&self.counts);
+        let blocks = places
+            .zip(&self.layouts)
+            .map(|((&at, &count), layout)| Block { at, count, layout });
+        blocks.filter(|block| block.bytes() > 0)
+    }
+}
+
+/// One block of a buffer.
+struct Block<'a> {
+    /// In bytes from the beginning of the buffer.
+    at: isize,
+    count: usize,
+    layout: &'a Layout,
+}
+
+impl Block<'_> {
+    /// Bytes of data.
+    fn bytes(&self) -> usize {
+        self.count.saturating_mul(self.layout.size())
+    }
+
+    /// Whether one begins before the other ends, and the other way round.
+    fn may_meet(&self, other: &Self) -> bool {
+        let reach = |block: &Self| {
+            // It lies within a buffer, so nothing overflows.
+            let span = block.layout.span(block.count).unwrap_or(0..0);
+            (span.start + block.at, span.end + block.at)
+        };
+        let (one, two) = (reach(self), reach(other));
+        one.0 < two.1 && two.0 < one.1
+    }
+}
+
+fn filled(len: usize, with: u8) -> std::result::Result<Vec<u8>, TryReserveError> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(len)?;
+    bytes.resize(len, with);
+    Ok(bytes)
 }
 
 /// Every rank sends a block to every rank, and every block has a layout of its own (MPI-4 section

@@ -7,7 +7,7 @@ use portolan_datatype::{Datatype, Layout, first_invalid};
 
 use crate::Level;
 use crate::comm::raw::all_bytes;
-use crate::comm::{Buffer, BufferMut, Comm, Held};
+use crate::comm::{Buffer, BufferMut, Comm, Held, Part};
 
 /// A buffer and the part of it that an operation uses: all of its values, or the items of a layout
 /// ([`strided`]).
@@ -41,6 +41,13 @@ impl Item {
             Self::Counted(layout) => layout,
         }
     }
+
+    fn counted(self) -> Layout {
+        match self {
+            Self::ForEver(layout) => layout.clone(),
+            Self::Counted(layout) => layout,
+        }
+    }
 }
 
 impl<B: Buffer> fmt::Debug for Data<B> {
@@ -52,11 +59,12 @@ impl<B: Buffer> fmt::Debug for Data<B> {
     }
 }
 
-/// Types that can be given to a collective operation as a buffer: `&[T]`, `&mut [T]`, arrays and
-/// vectors by reference, buffers that own their values (`Vec<T>`, `Box<[T]>`, `Arc<[T]>`), and
-/// [`strided`] parts of them all.
+/// Types that can be given to an operation as a buffer: `&[T]`, `&mut [T]`, arrays and vectors by
+/// reference, buffers that own their values (`Vec<T>`, `Box<[T]>`, `Arc<[T]>`), and [`strided`]
+/// parts of them all. Collective operations take them, and those calls for messages that take parts
+/// of buffers ([`Comm::isend_owned`], [`Comm::send_init`], [`Comm::exchange`] and the like).
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no buffer of a collective operation",
+    message = "`{Self}` is no buffer of an operation",
     label = "not a buffer",
     note = "slices, vectors and arrays by reference are, and `Vec`, `Box` and `Arc` slices that are given \
             away; for one value there are calls like `Comm::allreduce_one`"
@@ -67,6 +75,16 @@ pub trait IntoData {
 
     /// Converts to the buffer with all of its values, or the part that it already describes.
     fn into_data(self) -> Data<Self::Buffer>;
+
+    /// Converts to what a message consists of. Where that is a whole buffer, its layout is not
+    /// asked for.
+    #[doc(hidden)]
+    fn into_part(self) -> Part<Self::Buffer>
+    where
+        Self: Sized,
+    {
+        self.into_data().into_part()
+    }
 }
 
 impl<B: Buffer> IntoData for B {
@@ -82,6 +100,14 @@ impl<B: Buffer> IntoData for B {
             aside: Vec::new(),
         }
     }
+
+    #[inline]
+    fn into_part(self) -> Part<B> {
+        Part {
+            held: Held::new(self),
+            items: None,
+        }
+    }
 }
 
 impl<B: Buffer> IntoData for Data<B> {
@@ -89,6 +115,14 @@ impl<B: Buffer> IntoData for Data<B> {
 
     fn into_data(self) -> Self {
         self
+    }
+
+    fn into_part(self) -> Part<B> {
+        let items = self.strided.then(|| (self.count, self.item.counted()));
+        Part {
+            held: self.held,
+            items,
+        }
     }
 }
 
@@ -100,6 +134,11 @@ macro_rules! by_reference {
             fn into_data(self) -> Data<$to> {
                 let slice: $to = self;
                 slice.into_data()
+            }
+
+            fn into_part(self) -> Part<$to> {
+                let slice: $to = self;
+                slice.into_part()
             }
         }
     )*};
@@ -117,7 +156,9 @@ by_reference! {
 /// Selects `count` items of a layout whose displacements count from the beginning of `base` (MPI-4
 /// section 5.1), such as a column of a matrix. Any collective operation takes it instead of a whole
 /// buffer; where the operation has a block per rank, `count` is the number of items in all blocks
-/// together.
+/// together. So do calls for messages that own their buffer ([`Comm::isend_owned`] and the like),
+/// persistent ones ([`Comm::send_init`], [`Comm::recv_init`]), [`Comm::sendrecv_layout`] and
+/// [`Comm::exchange`].
 ///
 /// The type must be one without padding; that is checked when the program is compiled.
 ///

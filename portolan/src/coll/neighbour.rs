@@ -4,11 +4,11 @@ use portolan_coll::Operation;
 use portolan_core::comm::Neighbours;
 use portolan_core::{Device, ErrorKind, Result};
 
-use super::alltoallw::{Shapes, Spot};
+use super::alltoallw::Shapes;
 use super::blocks::{Blocks, Which, wrong};
 use super::call::{Collective, Sealed, has_sides};
 use super::data::IntoData;
-use super::sides::{Private, SendRecv};
+use super::sides::{Private, Receives, RecvOnly, SendRecv};
 use crate::Level;
 use crate::comm::raw::all_bytes;
 use crate::comm::{Buffer, BufferMut, Comm};
@@ -233,13 +233,13 @@ impl<S: Buffer, R: BufferMut> Collective for NeighbourAlltoall<S, R> {
 #[doc(alias("MPI_Neighbor_alltoallw", "NeighborAlltoallw"))]
 #[derive(Debug)]
 #[must_use = "arguments do nothing by themselves: give them to Comm::run"]
-pub struct NeighbourAlltoallw<S: Buffer, R: BufferMut> {
-    sides: SendRecv<S, R>,
+pub struct NeighbourAlltoallw<B: Receives> {
+    sides: B,
     send: Shapes,
     recv: Shapes,
 }
 
-impl<S: Buffer, R: BufferMut<Item = S::Item>> NeighbourAlltoallw<S, R> {
+impl<S: Buffer, R: BufferMut<Item = S::Item>> NeighbourAlltoallw<SendRecv<S, R>> {
     /// Block `i` of `send` goes to destination `i`; block `i` of `recv` comes from source `i`.
     pub fn new(
         send: impl IntoData<Buffer = S>,
@@ -259,14 +259,76 @@ impl<S: Buffer, R: BufferMut<Item = S::Item>> NeighbourAlltoallw<S, R> {
     }
 }
 
-impl<S: Buffer, R: BufferMut> Sealed for NeighbourAlltoallw<S, R> {}
+impl<R: BufferMut> NeighbourAlltoallw<RecvOnly<R>> {
+    /// Sends from and receives into one buffer: block `i` of `send_shapes` goes to destination `i`,
+    /// block `i` of `recv_shapes` comes from source `i`. No byte may be both sent and received. If
+    /// blocks lie between each other, as the columns of a matrix do, every byte has to be looked
+    /// at, in memory as long as the buffer. A [persistent](Comm::persistent) operation does that
+    /// once, when it is planned.
+    ///
+    /// ```
+    /// use portolan::Layout;
+    /// use portolan::coll::NeighbourAlltoallw;
+    /// use portolan::topology::Dimension;
+    ///
+    /// // Three rows of four columns, of which the outer ones are ghosts of the neighbours' inner
+    /// // ones. Beyond the ends of the line they stay as they are.
+    /// portolan::try_threads(3, |world| {
+    ///     let line = world.comm().cart_create(&[Dimension::open(3)], false)?.expect("all ranks");
+    ///     let column = Layout::vector(3, 1, 4, &Layout::of::<f64>())?;
+    ///     let at = |column_at: usize| (column_at * size_of::<f64>(), 1, column.clone());
+    ///     let (send, recv) = ([at(1), at(2)], [at(0), at(3)]);
+    ///     let (send, recv) = (send.into_iter().collect(), recv.into_iter().collect());
+    ///     let halo = NeighbourAlltoallw::within(vec![-1.0; 12], send, recv);
+    ///     let mut halo = line.persistent(halo)?;
+    ///     for step in 0..5 {
+    ///         let matrix = halo.buffers_mut()?;
+    ///         for row in matrix.chunks_mut(4) {
+    ///             row[1..3].fill(f64::from(10 * step + line.rank()));
+    ///         }
+    ///         halo.start()?;
+    ///         halo.wait()?;
+    ///         let left = match line.rank() {
+    ///             0 => -1.0,
+    ///             me => f64::from(10 * step + me - 1),
+    ///         };
+    ///         assert!(halo.buffers()?.chunks(4).all(|row| row[0] == left));
+    ///     }
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), portolan::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// None here. The operation returns [`InvalidBuffer`](ErrorKind::InvalidBuffer) if a byte is
+    /// sent and received, and [`Exhausted`](ErrorKind::Exhausted) if there is no memory to find
+    /// out.
+    pub fn within(
+        data: impl IntoData<Buffer = R>,
+        send_shapes: Shapes,
+        recv_shapes: Shapes,
+    ) -> Self {
+        const {
+            all_bytes::<R::Item>();
+        };
+        let recv = data.into_data();
+        Self {
+            sides: RecvOnly { recv },
+            send: send_shapes,
+            recv: recv_shapes,
+        }
+    }
+}
 
-impl<S: Buffer, R: BufferMut> Collective for NeighbourAlltoallw<S, R> {
-    has_sides!(SendRecv<S, R>);
+impl<B: Receives> Sealed for NeighbourAlltoallw<B> {}
+
+impl<B: Receives> Collective for NeighbourAlltoallw<B> {
+    has_sides!(B);
 
     fn operation<L: Level, D: Device>(&self, comm: &Comm<L, D>) -> Result<Operation<'_>> {
         self.sides.check(comm)?;
         let around = neighbours(comm, ALLTOALL)?;
+        let (sent, received) = self.sides.spots();
         let to = Which {
             comm,
             operation: ALLTOALL,
@@ -279,9 +341,12 @@ impl<S: Buffer, R: BufferMut> Collective for NeighbourAlltoallw<S, R> {
             buffer: "the receive buffer",
             blocks: (around.sources.len(), "source"),
         };
-        Ok(Operation::NeighbourAlltoall {
-            send: self.send.of(to, &Spot::of(&self.sides.send))?,
-            recv: self.recv.of(from, &Spot::of(&self.sides.recv))?,
-        })
+        let send = self.send.of(to, sent.as_ref().unwrap_or(&received))?;
+        let recv = self.recv.of(from, &received)?;
+        if sent.is_none() {
+            self.send
+                .check_apart(&self.recv, &received, comm, ALLTOALL)?;
+        }
+        Ok(Operation::NeighbourAlltoall { send, recv })
     }
 }

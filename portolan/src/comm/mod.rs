@@ -2,11 +2,13 @@
 
 mod buffered;
 mod create;
+mod exchange;
 mod inter;
 mod late;
 mod later;
 mod memory;
 mod owned;
+mod part;
 mod parts;
 mod persistent;
 mod probe;
@@ -33,6 +35,7 @@ use crate::hosted::{Hosted, Leave};
 
 pub(crate) use buffered::Budget;
 pub(crate) use owned::abandon;
+pub(crate) use part::Part;
 pub(crate) use parts::Held;
 pub(crate) use scope::Registered;
 pub(crate) use wait::{Host, Sealed, any_request};
@@ -62,8 +65,8 @@ pub use wait::{AnyRequest, OwnedRequest, wait_all, wait_any, wait_any_of, wait_s
 /// | --- | --- | --- | --- | --- |
 /// | send | [`send`](Self::send), [`ssend`](Self::ssend), [`rsend`](Self::rsend), [`bsend`](Self::bsend) | [`Scope::send`] | [`isend_owned`](Self::isend_owned) | [`send_init`](Self::send_init) |
 /// | receive | [`recv_into`](Self::recv_into), [`recv`](Self::recv) | [`Scope::recv`] | [`irecv_owned`](Self::irecv_owned) | [`recv_init`](Self::recv_init) |
-/// | both | [`sendrecv`](Self::sendrecv) | | | |
-/// | strided | [`send_layout`](Self::send_layout), [`recv_layout`](Self::recv_layout) | [`Scope::send_layout`], [`Scope::recv_layout`] | | |
+/// | both | [`sendrecv`](Self::sendrecv), [`exchange`](Self::exchange) | | | |
+/// | strided | [`send_layout`](Self::send_layout), [`ssend_layout`](Self::ssend_layout), [`recv_layout`](Self::recv_layout), [`sendrecv_layout`](Self::sendrecv_layout) | [`Scope::send_layout`], [`Scope::ssend_layout`], [`Scope::recv_layout`] | with a [`strided`](crate::coll::strided) buffer | with a [`strided`](crate::coll::strided) buffer |
 /// | a GPU's memory | [`send_device`](Self::send_device), [`recv_device`](Self::recv_device), [`sendrecv_device`](Self::sendrecv_device) | [`Scope::send_device`], [`Scope::recv_device`] | | |
 /// | together | [`run`](Self::run), [`bcast`](Self::bcast), [`allreduce`](Self::allreduce) and so on | [`Scope::start`] | [`start_owned`](Self::start_owned) | [`persistent`](Self::persistent) |
 /// | look first | [`probe`](Self::probe), [`iprobe`](Self::iprobe), [`match_recv`](Self::match_recv) | | | |

@@ -9,10 +9,12 @@ use portolan_core::comm::{Source, Tag, Tags};
 use portolan_core::level::{Level, Single};
 use portolan_core::{Device, Error, Request, Result, SendMode, Status, device};
 
+use super::part::Part;
 use super::parts::Held;
 use super::raw::any_bits;
 use super::{Comm, Host, OwnedRequest, Sealed, StableBuf, StableBufMut, any_request};
 use crate::any::AnyDevice;
+use crate::coll::IntoData;
 
 /// The result of a completed operation, with its buffer.
 #[derive(Debug)]
@@ -56,7 +58,8 @@ impl<B> From<Failed<B>> for Error {
 
 impl<L: Level, D: Device> Comm<L, D> {
     /// Starts a send of a buffer that the request owns until the operation is complete (MPI-4
-    /// section 3.7.2, `MPI_Isend`): a `Vec`, `Box<[T]>`, `Arc<[T]>` or `&'static [T]`.
+    /// section 3.7.2, `MPI_Isend`): a `Vec`, `Box<[T]>`, `Arc<[T]>` or `&'static [T]`, or a
+    /// [`strided`](crate::coll::strided) part of one.
     ///
     /// ```
     /// portolan::try_threads(2, |world| {
@@ -74,15 +77,16 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// As [`send`](Self::send), and [`Exhausted`](crate::ErrorKind::Exhausted) when too many
-    /// requests are active. The error gives the buffer back.
+    /// requests are active, [`InvalidBuffer`](crate::ErrorKind::InvalidBuffer) if the items of a
+    /// layout reach beyond the buffer. The error gives the buffer back.
     #[doc(alias = "MPI_Isend")]
     pub fn isend_owned<B: StableBuf>(
         &self,
-        buf: B,
+        buf: impl IntoData<Buffer = B>,
         dest: u32,
         tag: impl Into<Tag>,
     ) -> Result<SendRequest<B, L, D>, Failed<B>> {
-        self.isend_in_mode(SendMode::Standard, buf, dest, tag.into())
+        self.isend_in_mode(SendMode::Standard, buf.into_part(), dest, tag.into())
     }
 
     /// As [`isend_owned`](Self::isend_owned), but the send is complete only after a receive has
@@ -93,31 +97,33 @@ impl<L: Level, D: Device> Comm<L, D> {
     #[doc(alias = "MPI_Issend")]
     pub fn issend_owned<B: StableBuf>(
         &self,
-        buf: B,
+        buf: impl IntoData<Buffer = B>,
         dest: u32,
         tag: impl Into<Tag>,
     ) -> Result<SendRequest<B, L, D>, Failed<B>> {
-        self.isend_in_mode(SendMode::Synchronous, buf, dest, tag.into())
+        self.isend_in_mode(SendMode::Synchronous, buf.into_part(), dest, tag.into())
     }
 
+    // Inlined, so that whether the message is a part of the buffer is known at compile time.
+    #[inline(always)]
     fn isend_in_mode<B: StableBuf>(
         &self,
         mode: SendMode,
-        buf: B,
+        part: Part<B>,
         dest: u32,
         tag: Tag,
     ) -> Result<SendRequest<B, L, D>, Failed<B>> {
-        let held = Held::new(buf);
         let started = self.inner.send_args(mode, dest, tag).and_then(|args| {
             // SAFETY: the arguments are this communicator's; the request holds the buffer until it
             // is complete, or leaves it to the device.
-            unsafe { self.start_send(&args, held.ptr(), held.len()) }
+            unsafe { self.start_send_part(&args, &part) }
         });
-        Pending::new(self, started, held, false).map(SendRequest)
+        Pending::new(self, started, part.held, false).map(SendRequest)
     }
 
     /// Starts a receive into a buffer that the request owns until the operation is complete (MPI-4
-    /// section 3.7.2, `MPI_Irecv`): a `Vec` (its values, not its spare capacity) or `Box<[T]>`.
+    /// section 3.7.2, `MPI_Irecv`): a `Vec` (its values, not its spare capacity) or `Box<[T]>`, or
+    /// a [`strided`](crate::coll::strided) part of one.
     ///
     /// The type must be one for which every bit pattern is valid; that is checked when the program
     /// is compiled. Receive `bool`s and enums with [`recv`](Self::recv) or
@@ -126,18 +132,19 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Errors
     /// [`InvalidRank`](crate::ErrorKind::InvalidRank),
     /// [`InvalidTag`](crate::ErrorKind::InvalidTag), [`Exhausted`](crate::ErrorKind::Exhausted)
-    /// when too many requests are active. The error gives the buffer back.
+    /// when too many requests are active, [`InvalidBuffer`](crate::ErrorKind::InvalidBuffer) if the
+    /// items of a layout reach beyond the buffer. The error gives the buffer back.
     #[doc(alias = "MPI_Irecv")]
     pub fn irecv_owned<B: StableBufMut>(
         &self,
-        buf: B,
+        buf: impl IntoData<Buffer = B>,
         source: impl Into<Source>,
         tag: impl Into<Tags>,
     ) -> Result<RecvRequest<B, L, D>, Failed<B>> {
         const {
             any_bits::<B::Item>();
         };
-        let held = Held::new(buf);
+        let part = buf.into_part();
         let started = self
             .inner
             .pattern(source.into(), tag.into())
@@ -145,9 +152,9 @@ impl<L: Level, D: Device> Comm<L, D> {
                 // SAFETY: the pattern is this communicator's; the request holds the buffer, which
                 // is writable, until it is complete, or leaves it to the device. All bits are
                 // valid.
-                unsafe { self.start_recv(&pattern, held.ptr(), held.len()) }
+                unsafe { self.start_recv_part(&pattern, &part) }
             });
-        Pending::new(self, started, held, true).map(RecvRequest)
+        Pending::new(self, started, part.held, true).map(RecvRequest)
     }
 }
 

@@ -9,9 +9,11 @@ use super::parts::Held;
 use super::raw::any_bits;
 use super::{Comm, Failed, Host, Sealed, StableBuf, StableBufMut, any_request};
 use crate::any::AnyDevice;
+use crate::coll::IntoData;
 
 impl<L: Level, D: Device> Comm<L, D> {
-    /// Makes a persistent send (MPI-4 section 3.9, `MPI_Send_init`).
+    /// Makes a persistent send of a buffer, or of a [`strided`](crate::coll::strided) part of one
+    /// (MPI-4 section 3.9, `MPI_Send_init`).
     ///
     /// ```
     /// portolan::try_threads(2, |world| {
@@ -37,47 +39,48 @@ impl<L: Level, D: Device> Comm<L, D> {
     #[doc(alias = "MPI_Send_init")]
     pub fn send_init<B: StableBufMut>(
         &self,
-        buf: B,
+        buf: impl IntoData<Buffer = B>,
         dest: u32,
         tag: impl Into<Tag>,
     ) -> Result<PersistentSend<B, L, D>, Failed<B>> {
-        let held = Held::new(buf);
+        let part = buf.into_part();
         let made = self
             .inner
             .send_args(SendMode::Standard, dest, tag.into())
             .and_then(|args| {
                 // SAFETY: the arguments are this communicator's; while an operation is active no
                 // other code reaches the buffer, and it is kept until the operation is complete.
-                unsafe { self.init_send(&args, held.ptr(), held.len()) }
+                unsafe { self.init_send_part(&args, &part) }
             });
-        Persistent::new(self, made, held, false).map(PersistentSend)
+        Persistent::new(self, made, part.held, false).map(PersistentSend)
     }
 
-    /// Makes a persistent receive (MPI-4 section 3.9, `MPI_Recv_init`). Wildcards stay wildcards at
-    /// every start. The type must be one for which every bit pattern is valid; that is checked when
-    /// the program is compiled.
+    /// Makes a persistent receive into a buffer, or into a [`strided`](crate::coll::strided) part of
+    /// one (MPI-4 section 3.9, `MPI_Recv_init`). Wildcards stay wildcards at every start. The type
+    /// must be one for which every bit pattern is valid; that is checked when the program is
+    /// compiled.
     ///
     /// # Errors
     /// As [`irecv_owned`](Self::irecv_owned).
     #[doc(alias = "MPI_Recv_init")]
     pub fn recv_init<B: StableBufMut>(
         &self,
-        buf: B,
+        buf: impl IntoData<Buffer = B>,
         source: impl Into<Source>,
         tag: impl Into<Tags>,
     ) -> Result<PersistentRecv<B, L, D>, Failed<B>> {
         const {
             any_bits::<B::Item>();
         };
-        let held = Held::new(buf);
+        let part = buf.into_part();
         let made = self
             .inner
             .pattern(source.into(), tag.into())
             .and_then(|pattern| {
                 // SAFETY: as for sends, and all bits are valid.
-                unsafe { self.init_recv(&pattern, held.ptr(), held.len()) }
+                unsafe { self.init_recv_part(&pattern, &part) }
             });
-        Persistent::new(self, made, held, true).map(PersistentRecv)
+        Persistent::new(self, made, part.held, true).map(PersistentRecv)
     }
 }
 

@@ -282,39 +282,41 @@ impl<L: Level, D: Device> Comm<L, D> {
         unsafe { self.hosted().isend_contig_unchecked(args, buf) }
     }
 
-    /// Makes a persistent send.
+    /// Makes a persistent send of `count` items of a layout.
     ///
     /// # Safety
-    /// As [`start_send`](Self::start_send), from each start until the request is inactive again.
-    pub(super) unsafe fn init_send<T: Datatype>(
+    /// As [`start_send_items`](Self::start_send_items), from each start until the request is
+    /// inactive again.
+    pub(super) unsafe fn init_send_items(
         &self,
         args: &SendArgs,
-        ptr: *const T,
+        ptr: *const u8,
         count: usize,
+        layout: &Layout,
     ) -> Result<Request> {
-        let layout = T::layout();
         // SAFETY: promised by the caller.
         unsafe {
             self.hosted()
-                .send_init_unchecked(args, typed(ptr.cast_mut(), count, &layout))
+                .send_init_unchecked(args, typed(ptr.cast_mut(), count, layout))
         }
     }
 
-    /// Makes a persistent receive.
+    /// Makes a persistent receive into `count` items of a layout.
     ///
     /// # Safety
-    /// As [`start_recv`](Self::start_recv), from each start until the request is inactive again.
-    pub(super) unsafe fn init_recv<T: Datatype>(
+    /// As [`start_recv_items`](Self::start_recv_items), from each start until the request is
+    /// inactive again.
+    pub(super) unsafe fn init_recv_items(
         &self,
         pattern: &Pattern,
-        ptr: *mut T,
+        ptr: *mut u8,
         count: usize,
+        layout: &Layout,
     ) -> Result<Request> {
-        let layout = T::layout();
         // SAFETY: promised by the caller.
         unsafe {
             self.hosted()
-                .recv_init_unchecked(pattern, typed(ptr, count, &layout))
+                .recv_init_unchecked(pattern, typed(ptr, count, layout))
         }
     }
 }

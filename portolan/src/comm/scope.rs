@@ -175,12 +175,41 @@ impl<'scope, 'env, L: Level, D: Device> Scope<'scope, 'env, L, D> {
         dest: u32,
         tag: impl Into<Tag>,
     ) -> Result<ScopedSend<'scope, L, D>> {
+        let to = (dest, tag.into());
+        self.send_layout_in_mode(SendMode::Standard, base, (count, layout), to)
+    }
+
+    /// As [`send_layout`](Self::send_layout), but the send is complete only after a receive has
+    /// matched it (MPI-4 section 3.7.2, `MPI_Issend` with a derived datatype).
+    ///
+    /// # Errors
+    /// As [`send_layout`](Self::send_layout).
+    #[doc(alias = "MPI_Issend")]
+    pub fn ssend_layout<T: Datatype>(
+        &'scope self,
+        base: &'scope [T],
+        count: usize,
+        layout: &Layout,
+        dest: u32,
+        tag: impl Into<Tag>,
+    ) -> Result<ScopedSend<'scope, L, D>> {
+        let to = (dest, tag.into());
+        self.send_layout_in_mode(SendMode::Synchronous, base, (count, layout), to)
+    }
+
+    fn send_layout_in_mode<T: Datatype>(
+        &'scope self,
+        mode: SendMode,
+        base: &'scope [T],
+        (count, layout): (usize, &Layout),
+        (dest, tag): (u32, Tag),
+    ) -> Result<ScopedSend<'scope, L, D>> {
         const {
             all_bytes::<T>();
         };
         let comm = self.comm;
         comm.raise(comm.check_span(size_of_val(base), count, layout))?;
-        let args = comm.inner.send_args(SendMode::Standard, dest, tag.into());
+        let args = comm.inner.send_args(mode, dest, tag);
         let started = args.and_then(|args| {
             // SAFETY: the arguments are the communicator's; the layout stays within `base`, all
             // bytes of which are data, and which is borrowed until the request is complete.

@@ -4,7 +4,7 @@
 
 use portolan_core::comm::{NoUnwind, Source, Tag, Tags};
 use portolan_core::level::Level;
-use portolan_core::{Device, ErrorKind, Result, SendMode, Status};
+use portolan_core::{Device, ErrorKind, Request, Result, SendMode, Status};
 use portolan_datatype::Datatype;
 
 use super::Comm;
@@ -104,13 +104,31 @@ impl<L: Level, D: Device> Comm<L, D> {
                 .send_args(SendMode::Standard, dest, send_tag.into()),
         )?;
         let pattern = self.raise(self.inner.pattern(source.into(), recv_tag.into()))?;
+        // SAFETY: the arguments are this communicator's. `data` is borrowed for the length of the
+        // call, at whose end the send is complete.
+        let outcome = unsafe {
+            self.both(
+                || self.start_send(&args, data.as_ptr(), data.len()),
+                || self.recv_checked(&pattern, buf),
+            )
+        };
+        self.raise(outcome)
+    }
+
+    /// Receives while a send is under way.
+    ///
+    /// # Safety
+    /// What is sent stays readable and unchanged until this function returns. It returns only after
+    /// the send is complete (`wait` completes it whatever it returns), and lets no panic past.
+    #[inline]
+    pub(super) unsafe fn both(
+        &self,
+        start: impl FnOnce() -> Result<Request>,
+        receive: impl FnOnce() -> Result<Status>,
+    ) -> Result<Status> {
         let guard = NoUnwind::new("a send-receive");
-        // SAFETY: the arguments are this communicator's. `data` is borrowed until this function
-        // returns, which it does only after the request is complete (`wait` completes it whatever
-        // it returns); the guard lets no panic past.
-        let started = unsafe { self.start_send(&args, data.as_ptr(), data.len()) };
-        let outcome = started.and_then(|request| {
-            let received = self.recv_checked(&pattern, buf);
+        let outcome = start().and_then(|request| {
+            let received = receive();
             if received
                 .as_ref()
                 .is_err_and(|error| error.kind() != ErrorKind::Truncated)
@@ -124,7 +142,7 @@ impl<L: Level, D: Device> Comm<L, D> {
             sent.map(|_| status)
         });
         guard.done();
-        self.raise(outcome)
+        outcome
     }
 
     /// Sends `data` and replaces it by the message received (MPI-4 section 3.10,

@@ -44,11 +44,40 @@ impl<L: Level, D: Device> Comm<L, D> {
         dest: u32,
         tag: impl Into<Tag>,
     ) -> Result<()> {
+        let to = (dest, tag.into());
+        self.send_layout_in_mode(SendMode::Standard, base, (count, layout), to)
+    }
+
+    /// As [`send_layout`](Self::send_layout), but returns only after a receive has matched the
+    /// message (MPI-4 section 3.4, `MPI_Ssend` with a derived datatype).
+    ///
+    /// # Errors
+    /// As [`send_layout`](Self::send_layout).
+    #[doc(alias = "MPI_Ssend")]
+    pub fn ssend_layout<T: Datatype>(
+        &self,
+        base: &[T],
+        count: usize,
+        layout: &Layout,
+        dest: u32,
+        tag: impl Into<Tag>,
+    ) -> Result<()> {
+        let to = (dest, tag.into());
+        self.send_layout_in_mode(SendMode::Synchronous, base, (count, layout), to)
+    }
+
+    fn send_layout_in_mode<T: Datatype>(
+        &self,
+        mode: SendMode,
+        base: &[T],
+        (count, layout): (usize, &Layout),
+        (dest, tag): (u32, Tag),
+    ) -> Result<()> {
         const {
             all_bytes::<T>();
         };
         self.raise(self.check_span(size_of_val(base), count, layout))?;
-        let args = self.raise(self.inner.send_args(SendMode::Standard, dest, tag.into()))?;
+        let args = self.raise(self.inner.send_args(mode, dest, tag))?;
         // SAFETY: the arguments are this communicator's; the layout stays within `base`, all bytes
         // of which are data.
         self.raise(unsafe { self.send_items(&args, base.as_ptr().cast(), count, layout) })

@@ -2,9 +2,9 @@
 
 use portolan::coll::{
     Allgather, Allreduce, Alltoall, Bcast, Gather, Reduce, ReduceScatter, ReduceScatterBlock, Root,
-    Scan, Scatter,
+    Scan, Scatter, strided,
 };
-use portolan::{Comm, ErrorKind, InterComm, Op, RemoteLeader, Result};
+use portolan::{Comm, ErrorKind, InterComm, Layout, Op, RemoteLeader, Result};
 
 use crate::common::jobs;
 
@@ -129,5 +129,26 @@ fn two_groups_get_what_the_other_one_has() {
         };
         assert!(outcome.is_err());
         world.finalize().map(drop)
+    });
+}
+
+/// The operator knows arrays of three only; the contribution is described as six numbers.
+#[test]
+fn two_groups_combine_items_that_are_described_in_two_ways() {
+    jobs(&[2, 3], |world| {
+        let (inter, left) = sides(&world.comm())?;
+        let flat = Layout::contiguous(6, &Layout::of::<f64>())?;
+        let nested = Layout::contiguous(2, &Layout::of::<[f64; 3]>())?;
+        let op = Op::new(true, |a: [f64; 3], b: [f64; 3]| {
+            [a[0] + b[0], a[1].max(b[1]), a[2].min(b[2])]
+        });
+        let own = if left { 1.0 } else { 2.0 };
+        let (ours, mut got) = ([own; 12], [0.0; 12]);
+        let (send, recv) = (strided(&ours, 2, &flat), strided(&mut got, 2, &nested));
+        inter.run(Allreduce::new(send, recv, op))?;
+        let theirs = 3.0 - own;
+        let sum = theirs * f64::from(inter.remote_size());
+        assert!(got.chunks(3).all(|got| got == [sum, theirs, theirs]));
+        Ok(())
     });
 }

@@ -154,3 +154,95 @@ fn counts_that_do_not_fit_name_the_neighbour_and_both() {
         ring.barrier()
     });
 }
+
+/// A patch of a grid on each rank, with ghosts around it, in one matrix that a persistent operation
+/// owns: rows and columns go straight to their places.
+#[test]
+fn a_matrix_exchanges_its_edges_with_its_own_ghosts() {
+    const SIDE: usize = 6;
+    jobs(&[1, 2, 4, 6], |world| {
+        let n = world.comm().size();
+        let dims = [
+            Dimension::open(n.div_ceil(2)),
+            Dimension::periodic(n.min(2)),
+        ];
+        let grid = world.comm().cart_create(&dims, false)?;
+        let grid = grid.expect("a place for all");
+        let row = Layout::contiguous(SIDE - 2, &Layout::of::<u32>())?;
+        let column = Layout::vector(SIDE - 2, 1, SIDE as isize, &Layout::of::<u32>())?;
+        let at = |row: usize, column: usize| (row * SIDE + column) * size_of::<u32>();
+        let last = SIDE - 1;
+        // Above and below, then left and right.
+        let shapes = |places: [usize; 4]| -> Shapes {
+            let layouts = [&row, &row, &column, &column];
+            let blocks = places.into_iter().zip(layouts);
+            blocks.map(|(at, layout)| (at, 1, layout.clone())).collect()
+        };
+        let send = shapes([at(1, 1), at(last - 1, 1), at(1, 1), at(1, last - 1)]);
+        let recv = shapes([at(0, 1), at(last, 1), at(1, 0), at(1, last)]);
+        let around = grid.neighbours().expect("a grid").sources;
+        let inner = |rank: u32, step: u32, row: usize, column: usize| {
+            rank * 10_000 + step * 1_000 + (row * SIDE + column) as u32
+        };
+        let expected = |step: u32| {
+            let mut matrix = vec![0; SIDE * SIDE];
+            for (index, value) in matrix.iter_mut().enumerate() {
+                let (row, column) = (index / SIDE, index % SIDE);
+                let middle = 1..last;
+                let of = |side: usize, row: usize, column: usize| match around[side].rank {
+                    Some(rank) => inner(rank, step, row, column),
+                    None => 0,
+                };
+                *value = match (middle.contains(&row), middle.contains(&column)) {
+                    (true, true) => inner(grid.rank(), step, row, column),
+                    (false, true) if row == 0 => of(0, last - 1, column),
+                    (false, true) => of(1, 1, column),
+                    (true, false) if column == 0 => of(2, row, last - 1),
+                    (true, false) => of(3, row, 1),
+                    (false, false) => 0,
+                };
+            }
+            matrix
+        };
+        let fill = |matrix: &mut [u32], step: u32| {
+            for (index, value) in matrix.iter_mut().enumerate() {
+                let (row, column) = (index / SIDE, index % SIDE);
+                if (1..last).contains(&row) && (1..last).contains(&column) {
+                    *value = inner(grid.rank(), step, row, column);
+                }
+            }
+        };
+        let blank = || vec![0; SIDE * SIDE];
+        let halo = NeighbourAlltoallw::within(blank(), send.clone(), recv.clone());
+        let mut halo = grid.persistent(halo)?;
+        for step in 0..4 {
+            fill(halo.buffers_mut()?, step);
+            halo.start()?;
+            halo.wait()?;
+            assert_eq!(halo.buffers()?, expected(step));
+        }
+        assert_eq!(halo.into_buffers()?, expected(3));
+
+        let mut matrix = blank();
+        fill(&mut matrix, 5);
+        grid.run(NeighbourAlltoallw::within(
+            &mut matrix,
+            send.clone(),
+            recv.clone(),
+        ))?;
+        assert_eq!(matrix, expected(5));
+        fill(&mut matrix, 6);
+        let halo = NeighbourAlltoallw::within(matrix, send.clone(), recv);
+        assert_eq!(grid.start_owned(halo)?.wait()?.buf, expected(6));
+
+        // The corner of the patch would be sent and received.
+        let wrong = shapes([at(0, 1), at(last, 1), at(1, 0), at(1, last - 1)]);
+        refused!(
+            grid,
+            InvalidBuffer,
+            ["sent and received"],
+            NeighbourAlltoallw::within(blank().leak(), send.clone(), wrong.clone())
+        );
+        grid.barrier()
+    });
+}

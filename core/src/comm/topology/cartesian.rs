@@ -72,6 +72,17 @@ pub struct Shift {
     pub destination: Option<u32>,
 }
 
+impl Shift {
+    /// The shift by the opposite displacement.
+    #[must_use]
+    pub const fn reversed(self) -> Self {
+        Self {
+            source: self.destination,
+            destination: self.source,
+        }
+    }
+}
+
 impl Cartesian {
     /// The grid with these dimensions. A grid without dimensions has one rank.
     ///

@@ -1,0 +1,148 @@
+//! Sending while receiving, of parts of buffers and at the edges of grids.
+
+use portolan_core::comm::{Shift, Source, Tag, Tags};
+use portolan_core::level::Level;
+use portolan_core::{Device, Result, SendMode, Status};
+
+use super::part::Part;
+use super::raw::any_bits;
+use super::{Buffer, BufferMut, Comm};
+use crate::coll::IntoData;
+
+impl<L: Level, D: Device> Comm<L, D> {
+    /// As [`sendrecv`](Self::sendrecv), of buffers or [`strided`](crate::coll::strided) parts of
+    /// them (MPI-4 section 3.10, `MPI_Sendrecv` with derived datatypes).
+    ///
+    /// ```
+    /// use portolan::Layout;
+    /// use portolan::coll::strided;
+    ///
+    /// portolan::try_threads(2, |world| {
+    ///     let comm = world.comm();
+    ///     let other = 1 - comm.rank();
+    ///     // Three rows of two, row by row in memory.
+    ///     let (mine, mut theirs) = ([f64::from(comm.rank()); 6], [9.0; 6]);
+    ///     let column = Layout::vector(3, 1, 2, &Layout::of::<f64>())?;
+    ///     let send = strided(&mine[1..], 1, &column);
+    ///     let recv = strided(&mut theirs, 1, &column);
+    ///     comm.sendrecv_layout(send, other, 7, recv, other, 7)?;
+    ///     let other = f64::from(other);
+    ///     assert_eq!(theirs, [other, 9.0, other, 9.0, other, 9.0]);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), portolan::Error>(())
+    /// ```
+    ///
+    /// The type that is received must be one for which every bit pattern is valid; that is checked
+    /// when the program is compiled.
+    ///
+    /// # Errors
+    /// As [`sendrecv`](Self::sendrecv), and [`InvalidBuffer`](crate::ErrorKind::InvalidBuffer) if
+    /// the items of a layout reach beyond their buffer.
+    #[doc(alias = "MPI_Sendrecv")]
+    pub fn sendrecv_layout<S: Buffer, R: BufferMut>(
+        &self,
+        send: impl IntoData<Buffer = S>,
+        dest: u32,
+        send_tag: impl Into<Tag>,
+        recv: impl IntoData<Buffer = R>,
+        source: impl Into<Source>,
+        recv_tag: impl Into<Tags>,
+    ) -> Result<Status> {
+        const {
+            any_bits::<R::Item>();
+        };
+        let to = (dest, send_tag.into());
+        let from = (source.into(), recv_tag.into());
+        self.raise(self.both_parts(&send.into_part(), to, &recv.into_part(), from))
+    }
+
+    /// Sends to the destination of a shift and receives from its source at the same time (MPI-4
+    /// section 3.10, `MPI_Sendrecv`). Where there is no destination nothing is sent, and where
+    /// there is no source nothing is received (`MPI_PROC_NULL`): `recv` stays as it is, and the
+    /// status has no message ([`Status::has_message`]). So ranks at the edge of a grid need no code
+    /// of their own.
+    ///
+    /// The buffers may be [`strided`](crate::coll::strided) parts. The type that is received must
+    /// be one for which every bit pattern is valid; that is checked when the program is compiled.
+    ///
+    /// ```
+    /// use portolan::topology::Dimension;
+    ///
+    /// // Each rank has four points of a rod, between ghost points. Beyond its ends it is cold.
+    /// portolan::try_threads(3, |world| {
+    ///     let rod = world.comm().cart_create(&[Dimension::open(3)], false)?.expect("all ranks");
+    ///     let right = rod.shift(0, 1)?;
+    ///     let mut points = [1.0; 6];
+    ///     (points[0], points[5]) = (0.0, 0.0);
+    ///     for _ in 0..10 {
+    ///         let (first, last) = ([points[1]], [points[4]]);
+    ///         rod.exchange(right, &last, &mut points[..1], 0)?;
+    ///         rod.exchange(right.reversed(), &first, &mut points[5..], 0)?;
+    ///         let mut next = points;
+    ///         for at in 1..5 {
+    ///             next[at] = (points[at - 1] + 2.0 * points[at] + points[at + 1]) / 4.0;
+    ///         }
+    ///         points = next;
+    ///     }
+    ///     assert_eq!(points[0] == 0.0, rod.rank() == 0);
+    ///     assert_eq!(points[5] == 0.0, rod.rank() == 2);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), portolan::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`sendrecv_layout`](Self::sendrecv_layout).
+    #[doc(alias("MPI_Sendrecv", "MPI_PROC_NULL"))]
+    pub fn exchange<S: Buffer, R: BufferMut<Item = S::Item>>(
+        &self,
+        shift: Shift,
+        send: impl IntoData<Buffer = S>,
+        recv: impl IntoData<Buffer = R>,
+        tag: impl Into<Tag>,
+    ) -> Result<Status> {
+        const {
+            any_bits::<R::Item>();
+        };
+        let (send, recv, tag) = (send.into_part(), recv.into_part(), tag.into());
+        let outcome = match (shift.destination, shift.source) {
+            (Some(dest), Some(source)) => {
+                self.both_parts(&send, (dest, tag), &recv, (source.into(), tag.into()))
+            }
+            (Some(dest), None) => {
+                let args = self.inner.send_args(SendMode::Standard, dest, tag);
+                // SAFETY: the arguments are this communicator's.
+                let sent = args.and_then(|args| unsafe { self.send_part(&args, &send) });
+                sent.map(|()| Status::EMPTY)
+            }
+            (None, Some(source)) => {
+                let pattern = self.inner.pattern(source.into(), tag.into());
+                // SAFETY: the pattern is this communicator's, and all bits are valid.
+                pattern.and_then(|pattern| unsafe { self.recv_part(&pattern, &recv) })
+            }
+            (None, None) => Ok(Status::EMPTY),
+        };
+        self.raise(outcome)
+    }
+
+    /// Sends one part while it receives another, whose type has no invalid bit patterns.
+    fn both_parts<S: Buffer, R: BufferMut>(
+        &self,
+        send: &Part<S>,
+        (dest, send_tag): (u32, Tag),
+        recv: &Part<R>,
+        (source, recv_tag): (Source, Tags),
+    ) -> Result<Status> {
+        let args = self.inner.send_args(SendMode::Standard, dest, send_tag)?;
+        let pattern = self.inner.pattern(source, recv_tag)?;
+        // SAFETY: the arguments and the pattern are this communicator's. The parts are borrowed for
+        // the length of the call, at whose end the send is complete; all bits are valid.
+        unsafe {
+            self.both(
+                || self.start_send_part(&args, send),
+                || self.recv_part(&pattern, recv),
+            )
+        }
+    }
+}
