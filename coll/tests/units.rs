@@ -12,7 +12,7 @@ use common::{World, on_ranks};
 fn buf<'a>(data: &mut [f64], layout: &'a Layout) -> TypedBuf<'a> {
     TypedBuf {
         ptr: data.as_mut_ptr().cast(),
-        count: data.len() * size_of::<f64>() / layout.size(),
+        count: size_of_val(data) / layout.size(),
         layout,
         memory: MemoryKind::Host,
     }

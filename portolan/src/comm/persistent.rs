@@ -55,9 +55,9 @@ impl<L: Level, D: Device> Comm<L, D> {
         Persistent::new(self, made, part.held, false).map(PersistentSend)
     }
 
-    /// Makes a persistent receive into a buffer, or into a [`strided`](crate::coll::strided) part of
-    /// one (MPI-4 section 3.9, `MPI_Recv_init`). Wildcards stay wildcards at every start. The type
-    /// must be one for which every bit pattern is valid; that is checked when the program is
+    /// Makes a persistent receive into a buffer, or into a [`strided`](crate::coll::strided) part
+    /// of one (MPI-4 section 3.9, `MPI_Recv_init`). Wildcards stay wildcards at every start. The
+    /// type must be one for which every bit pattern is valid; that is checked when the program is
     /// compiled.
     ///
     /// # Errors
