@@ -41,13 +41,6 @@ impl Item {
             Self::Counted(layout) => layout,
         }
     }
-
-    fn counted(self) -> Layout {
-        match self {
-            Self::ForEver(layout) => layout.clone(),
-            Self::Counted(layout) => layout,
-        }
-    }
 }
 
 impl<B: Buffer> fmt::Debug for Data<B> {
@@ -76,14 +69,14 @@ pub trait IntoData {
     /// Converts to the buffer with all of its values, or the part that it already describes.
     fn into_data(self) -> Data<Self::Buffer>;
 
-    /// Converts to what a message consists of. Where that is a whole buffer, its layout is not
-    /// asked for.
+    /// Calls `then` with what a message consists of. Where that is a whole buffer, its layout is
+    /// not asked for.
     #[doc(hidden)]
-    fn into_part(self) -> Part<Self::Buffer>
+    fn with_part<R>(self, then: impl FnOnce(Part<'_, Self::Buffer>) -> R) -> R
     where
         Self: Sized,
     {
-        self.into_data().into_part()
+        self.into_data().with_part(then)
     }
 }
 
@@ -101,12 +94,12 @@ impl<B: Buffer> IntoData for B {
         }
     }
 
-    #[inline]
-    fn into_part(self) -> Part<B> {
-        Part {
+    #[inline(always)]
+    fn with_part<R>(self, then: impl FnOnce(Part<'_, B>) -> R) -> R {
+        then(Part {
             held: Held::new(self),
             items: None,
-        }
+        })
     }
 }
 
@@ -117,12 +110,11 @@ impl<B: Buffer> IntoData for Data<B> {
         self
     }
 
-    fn into_part(self) -> Part<B> {
-        let items = self.strided.then(|| (self.count, self.item.counted()));
-        Part {
+    fn with_part<R>(self, then: impl FnOnce(Part<'_, B>) -> R) -> R {
+        then(Part {
             held: self.held,
-            items,
-        }
+            items: self.strided.then(|| (self.count, self.item.layout())),
+        })
     }
 }
 
@@ -136,9 +128,9 @@ macro_rules! by_reference {
                 slice.into_data()
             }
 
-            fn into_part(self) -> Part<$to> {
+            fn with_part<R>(self, then: impl FnOnce(Part<'_, $to>) -> R) -> R {
                 let slice: $to = self;
-                slice.into_part()
+                slice.with_part(then)
             }
         }
     )*};

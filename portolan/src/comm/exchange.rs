@@ -54,7 +54,9 @@ impl<L: Level, D: Device> Comm<L, D> {
         };
         let to = (dest, send_tag.into());
         let from = (source.into(), recv_tag.into());
-        self.raise(self.both_parts(&send.into_part(), to, &recv.into_part(), from))
+        let both =
+            |send: Part<'_, S>| recv.with_part(|recv| self.both_parts(&send, to, &recv, from));
+        self.raise(send.with_part(both))
     }
 
     /// Sends to the destination of a shift and receives from its source at the same time (MPI-4
@@ -105,21 +107,27 @@ impl<L: Level, D: Device> Comm<L, D> {
         const {
             any_bits::<R::Item>();
         };
-        let (send, recv, tag) = (send.into_part(), recv.into_part(), tag.into());
+        let tag = tag.into();
         let outcome = match (shift.destination, shift.source) {
             (Some(dest), Some(source)) => {
-                self.both_parts(&send, (dest, tag), &recv, (source.into(), tag.into()))
+                let (to, from) = ((dest, tag), (source.into(), tag.into()));
+                let both = |send: Part<'_, S>| {
+                    recv.with_part(|recv| self.both_parts(&send, to, &recv, from))
+                };
+                send.with_part(both)
             }
             (Some(dest), None) => {
                 let args = self.inner.send_args(SendMode::Standard, dest, tag);
                 // SAFETY: the arguments are this communicator's.
-                let sent = args.and_then(|args| unsafe { self.send_part(&args, &send) });
-                sent.map(|()| Status::EMPTY)
+                let sent = |args| send.with_part(|send| unsafe { self.send_part(&args, &send) });
+                args.and_then(sent).map(|()| Status::EMPTY)
             }
             (None, Some(source)) => {
                 let pattern = self.inner.pattern(source.into(), tag.into());
                 // SAFETY: the pattern is this communicator's, and all bits are valid.
-                pattern.and_then(|pattern| unsafe { self.recv_part(&pattern, &recv) })
+                let receive =
+                    |pattern| recv.with_part(|recv| unsafe { self.recv_part(&pattern, &recv) });
+                pattern.and_then(receive)
             }
             (None, None) => Ok(Status::EMPTY),
         };
@@ -129,9 +137,9 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// Sends one part while it receives another, whose type has no invalid bit patterns.
     fn both_parts<S: Buffer, R: BufferMut>(
         &self,
-        send: &Part<S>,
+        send: &Part<'_, S>,
         (dest, send_tag): (u32, Tag),
-        recv: &Part<R>,
+        recv: &Part<'_, R>,
         (source, recv_tag): (Source, Tags),
     ) -> Result<Status> {
         let args = self.inner.send_args(SendMode::Standard, dest, send_tag)?;

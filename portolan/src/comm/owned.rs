@@ -86,7 +86,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         dest: u32,
         tag: impl Into<Tag>,
     ) -> Result<SendRequest<B, L, D>, Failed<B>> {
-        self.isend_in_mode(SendMode::Standard, buf.into_part(), dest, tag.into())
+        let tag = tag.into();
+        buf.with_part(|part| self.isend_in_mode(SendMode::Standard, part, dest, tag))
     }
 
     /// As [`isend_owned`](Self::isend_owned), but the send is complete only after a receive has
@@ -101,7 +102,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         dest: u32,
         tag: impl Into<Tag>,
     ) -> Result<SendRequest<B, L, D>, Failed<B>> {
-        self.isend_in_mode(SendMode::Synchronous, buf.into_part(), dest, tag.into())
+        let tag = tag.into();
+        buf.with_part(|part| self.isend_in_mode(SendMode::Synchronous, part, dest, tag))
     }
 
     // Inlined, so that whether the message is a part of the buffer is known at compile time.
@@ -109,7 +111,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     fn isend_in_mode<B: StableBuf>(
         &self,
         mode: SendMode,
-        part: Part<B>,
+        part: Part<'_, B>,
         dest: u32,
         tag: Tag,
     ) -> Result<SendRequest<B, L, D>, Failed<B>> {
@@ -144,17 +146,16 @@ impl<L: Level, D: Device> Comm<L, D> {
         const {
             any_bits::<B::Item>();
         };
-        let part = buf.into_part();
-        let started = self
-            .inner
-            .pattern(source.into(), tag.into())
-            .and_then(|pattern| {
+        let pattern = self.inner.pattern(source.into(), tag.into());
+        buf.with_part(|part| {
+            let started = pattern.and_then(|pattern| {
                 // SAFETY: the pattern is this communicator's; the request holds the buffer, which
                 // is writable, until it is complete, or leaves it to the device. All bits are
                 // valid.
                 unsafe { self.start_recv_part(&pattern, &part) }
             });
-        Pending::new(self, started, part.held, true).map(RecvRequest)
+            Pending::new(self, started, part.held, true).map(RecvRequest)
+        })
     }
 }
 

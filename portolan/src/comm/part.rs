@@ -10,10 +10,13 @@ use super::{Buffer, BufferMut, Comm, Held};
 
 /// A buffer, and how many items of which layout in it a message consists of; without those, of all
 /// values. Programs can neither make one nor look into it.
+///
+/// The layout is borrowed. If it were counted, even a message of all values would have to find out
+/// at its end whether there is one.
 #[derive(Debug)]
-pub struct Part<B: Buffer> {
+pub struct Part<'a, B: Buffer> {
     pub(crate) held: Held<B>,
-    pub(crate) items: Option<(usize, Layout)>,
+    pub(crate) items: Option<(usize, &'a Layout)>,
 }
 
 impl<L: Level, D: Device> Comm<L, D> {
@@ -25,7 +28,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     pub(super) unsafe fn send_part<B: Buffer>(
         &self,
         args: &SendArgs,
-        part: &Part<B>,
+        part: &Part<'_, B>,
     ) -> Result<()> {
         let ptr = part.held.ptr().cast_const();
         // SAFETY: the arguments are the caller's; the values are the buffer's, which nobody changes
@@ -46,7 +49,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     pub(super) unsafe fn recv_part<B: BufferMut>(
         &self,
         pattern: &Pattern,
-        part: &Part<B>,
+        part: &Part<'_, B>,
     ) -> Result<Status> {
         let ptr = part.held.ptr();
         // SAFETY: from the caller; the buffer may be written, and the items have been found to lie
@@ -67,7 +70,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     pub(super) unsafe fn start_send_part<B: Buffer>(
         &self,
         args: &SendArgs,
-        part: &Part<B>,
+        part: &Part<'_, B>,
     ) -> Result<Request> {
         let ptr = part.held.ptr().cast_const();
         // SAFETY: from the caller; the items have been found to lie within the buffer.
@@ -88,7 +91,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     pub(super) unsafe fn start_recv_part<B: BufferMut>(
         &self,
         pattern: &Pattern,
-        part: &Part<B>,
+        part: &Part<'_, B>,
     ) -> Result<Request> {
         let ptr = part.held.ptr();
         // SAFETY: from the caller; the buffer may be written, and the items have been found to lie
@@ -109,7 +112,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     pub(super) unsafe fn init_send_part<B: Buffer>(
         &self,
         args: &SendArgs,
-        part: &Part<B>,
+        part: &Part<'_, B>,
     ) -> Result<Request> {
         let ptr = part.held.ptr().cast_const().cast();
         // SAFETY: from the caller; the items have been found to lie within the buffer.
@@ -129,7 +132,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     pub(super) unsafe fn init_recv_part<B: BufferMut>(
         &self,
         pattern: &Pattern,
-        part: &Part<B>,
+        part: &Part<'_, B>,
     ) -> Result<Request> {
         let ptr = part.held.ptr().cast();
         // SAFETY: from the caller; the buffer may be written, and the items have been found to lie
@@ -144,13 +147,12 @@ impl<L: Level, D: Device> Comm<L, D> {
 
     /// The items of a part that is not all of its buffer, after checking that they lie within it.
     #[inline(always)]
-    fn items_of<'a, B: Buffer>(&self, part: &'a Part<B>) -> Result<Option<(usize, &'a Layout)>> {
-        let Some((count, layout)) = &part.items else {
-            return Ok(None);
-        };
-        // The values are in memory, so their size cannot overflow.
-        let bytes = part.held.len() * size_of::<B::Item>();
-        self.check_span(bytes, *count, layout)?;
-        Ok(Some((*count, layout)))
+    fn items_of<'a, B: Buffer>(&self, part: &Part<'a, B>) -> Result<Option<(usize, &'a Layout)>> {
+        if let Some((count, layout)) = part.items {
+            // The values are in memory, so their size cannot overflow.
+            let bytes = part.held.len() * size_of::<B::Item>();
+            self.check_span(bytes, count, layout)?;
+        }
+        Ok(part.items)
     }
 }

@@ -43,16 +43,15 @@ impl<L: Level, D: Device> Comm<L, D> {
         dest: u32,
         tag: impl Into<Tag>,
     ) -> Result<PersistentSend<B, L, D>, Failed<B>> {
-        let part = buf.into_part();
-        let made = self
-            .inner
-            .send_args(SendMode::Standard, dest, tag.into())
-            .and_then(|args| {
+        let args = self.inner.send_args(SendMode::Standard, dest, tag.into());
+        buf.with_part(|part| {
+            let made = args.and_then(|args| {
                 // SAFETY: the arguments are this communicator's; while an operation is active no
                 // other code reaches the buffer, and it is kept until the operation is complete.
                 unsafe { self.init_send_part(&args, &part) }
             });
-        Persistent::new(self, made, part.held, false).map(PersistentSend)
+            Persistent::new(self, made, part.held, false).map(PersistentSend)
+        })
     }
 
     /// Makes a persistent receive into a buffer, or into a [`strided`](crate::coll::strided) part
@@ -72,15 +71,14 @@ impl<L: Level, D: Device> Comm<L, D> {
         const {
             any_bits::<B::Item>();
         };
-        let part = buf.into_part();
-        let made = self
-            .inner
-            .pattern(source.into(), tag.into())
-            .and_then(|pattern| {
+        let pattern = self.inner.pattern(source.into(), tag.into());
+        buf.with_part(|part| {
+            let made = pattern.and_then(|pattern| {
                 // SAFETY: as for sends, and all bits are valid.
                 unsafe { self.init_recv_part(&pattern, &part) }
             });
-        Persistent::new(self, made, part.held, true).map(PersistentRecv)
+            Persistent::new(self, made, part.held, true).map(PersistentRecv)
+        })
     }
 }
 
