@@ -38,8 +38,14 @@ pub(crate) const FAREWELL_FROM_THE_DEAD: Duration = Duration::from_millis(100);
 
 /// Time without a packet from a rank of this node that has left, after which everything that it
 /// sent before has arrived here: a provider over sockets has handed it to the system before that
-/// rank announces that it leaves.
+/// rank announces that it leaves. A rank of another node that never communicated with this one has
+/// sent nothing.
 const ARRIVAL: Duration = Duration::from_secs(1);
+
+/// The same, for a rank of another node that has communicated with this one. It says how many
+/// packets it has sent, so this only ends the wait for packets that are lost, or if its word is
+/// lost. As long as in [`counts`](crate::deaths::counts), because TCP may send again for that long.
+const FAR_ARRIVAL: Duration = Duration::from_secs(60);
 
 /// One rank's end of a libfabric network.
 ///
@@ -192,6 +198,18 @@ impl Ofi {
     pub(crate) fn back(&self) {
         if let Some(calls) = &self.calls {
             calls.end();
+        }
+    }
+
+    /// Time without a packet from a rank that has left, after which none comes any more.
+    fn arrival(&self, peer: u32) -> Duration {
+        if self.nodes[peer as usize] == self.nodes[self.rank as usize] {
+            return ARRIVAL;
+        }
+        match self.shared.counts.last(peer) {
+            Some(packets) if packets == self.peers[peer as usize].expected => Duration::ZERO,
+            None if self.shared.contacts.with(peer) == 0 => ARRIVAL,
+            Some(_) | None => FAR_ARRIVAL,
         }
     }
 
@@ -390,7 +408,7 @@ unsafe impl Transport for Ofi {
             self.leavers.insert(peer, Leaver { expected, since });
         }
         let open = self.link.memory.open().any(|open| open.peer == peer);
-        !open && self.leavers[&peer].since.elapsed() >= ARRIVAL
+        !open && self.leavers[&peer].since.elapsed() >= self.arrival(peer)
     }
 
     fn declare_failed(&mut self, peer: u32, why: &str) {
@@ -495,6 +513,8 @@ impl Drop for Ofi {
         let died = self.shared.deaths.is_dead(self.rank);
         if !died && !self.silent {
             if let Some(watcher) = watcher {
+                let sent = self.peers.iter().map(|peer| Some(peer.sent));
+                self.shared.counts.publish(sent);
                 watcher.leave();
             }
             self.shared.roster.leave(self.rank);
@@ -524,44 +544,86 @@ mod tests {
     use crate::config::Config;
     use crate::testing::opened_or_skipped;
 
-    /// As if the last look had been long ago.
-    fn long_ago(ofi: &mut Ofi, peer: u32) {
+    /// As if the last look had been so long ago.
+    fn long_ago(ofi: &mut Ofi, peer: u32, time: Duration) {
         let leaver = ofi.leavers.get_mut(&peer).expect("it was looked for");
-        leaver.since = leaver.since.checked_sub(ARRIVAL).expect("a while");
+        leaver.since = leaver.since.checked_sub(time).expect("a while");
     }
 
-    #[test]
-    fn who_has_left_is_gone_when_nothing_of_it_arrives_any_more() {
+    fn pair() -> Option<Vec<Ofi>> {
         let config = Config {
             provider: Some("tcp".to_owned()),
             interface: Some("lo".to_owned()),
             ..Config::default()
         };
-        let Some(mut ranks) = opened_or_skipped("a rank that leaves", 2, &config) else {
+        opened_or_skipped("a rank that leaves", 2, &config)
+    }
+
+    /// Sends a packet without data to rank 0, which polls until the ranks are connected.
+    fn send(one: &mut Ofi, zero: &mut Ofi) {
+        let try_once = |one: &mut Ofi| {
+            // SAFETY: rank 0 exists and is not rank 1; no bytes are read.
+            unsafe { one.send_short(0, &Header::default(), std::ptr::null(), 0) }
+        };
+        while try_once(one) != Sent::Done {
+            one.poll(&mut Nobody);
+            zero.poll(&mut Nobody);
+        }
+    }
+
+    #[test]
+    fn who_has_left_is_gone_when_nothing_of_it_arrives_any_more() {
+        let Some(mut ranks) = pair() else {
             return; // The skip has been printed.
         };
         let [zero, one] = &mut ranks[..] else {
             panic!("two ranks");
         };
-        let send = |one: &mut Ofi| {
-            // SAFETY: rank 0 exists and is not rank 1; no bytes are read.
-            unsafe { one.send_short(0, &Header::default(), std::ptr::null(), 0) }
-        };
-        // There is no room before the ranks are connected.
-        while send(one) != Sent::Done {
-            one.poll(&mut Nobody);
-            zero.poll(&mut Nobody);
-        }
+        send(one, zero);
         zero.shared.roster.leave(1);
         assert!(!zero.has_left(1), "its packet may be on its way");
-        long_ago(zero, 1);
+        long_ago(zero, 1, ARRIVAL);
         while zero.peers[1].expected == 0 {
             one.poll(&mut Nobody);
             zero.poll(&mut Nobody);
         }
         assert!(!zero.has_left(1), "a packet has just arrived");
         assert!(!zero.has_left(1), "that was no second ago");
-        long_ago(zero, 1);
+        long_ago(zero, 1, ARRIVAL);
+        assert!(zero.has_left(1));
+    }
+
+    /// The announcement of a rank of another node overtakes its last packet.
+    #[test]
+    fn a_far_rank_is_gone_when_its_last_packet_has_arrived() {
+        let Some(mut ranks) = pair() else {
+            return; // The skip has been printed.
+        };
+        let [zero, one] = &mut ranks[..] else {
+            panic!("two ranks");
+        };
+        zero.nodes = vec![0, 1].into();
+        send(one, zero);
+        while zero.peers[1].expected == 0 {
+            one.poll(&mut Nobody);
+            zero.poll(&mut Nobody);
+        }
+        // The second packet is not sent yet.
+        zero.shared.counts.hear_last(1, 2);
+        zero.shared.roster.leave(1);
+        assert!(!zero.has_left(1));
+        long_ago(zero, 1, ARRIVAL);
+        assert!(!zero.has_left(1), "TCP sends it again");
+        send(one, zero);
+        while zero.peers[1].expected == 1 {
+            one.poll(&mut Nobody);
+            zero.poll(&mut Nobody);
+        }
+        assert!(zero.has_left(1), "nothing can come any more");
+        // If the last packet is lost, the wait ends as well.
+        zero.shared.counts.hear_last(1, 3);
+        assert!(!zero.has_left(1));
+        long_ago(zero, 1, FAR_ARRIVAL);
         assert!(zero.has_left(1));
     }
 }

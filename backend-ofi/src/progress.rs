@@ -19,7 +19,7 @@ use crate::memory::remote::{self, Failed};
 use crate::native::Matched;
 use crate::ofi::Ofi;
 use crate::packets::arrival::Arrival;
-use crate::packets::gap::Gap;
+use crate::packets::gap::{Gap, Late};
 use crate::packets::headerless;
 use crate::packets::inbox::{Fate, Own};
 use crate::packets::wire::Wire;
@@ -98,7 +98,7 @@ pub(crate) fn poll<S: Sink>(ofi: &mut Ofi, sink: &mut S) -> usize {
     if ofi.rooms.is_some() {
         room::make(ofi);
     }
-    if ofi.shared.deaths.count() != ofi.adopted || abandon::is_open(ofi) {
+    if ofi.shared.deaths.word() != ofi.adopted || abandon::is_open(ofi) {
         adopt(ofi, delivered, sink);
     }
     if ofi.listens() {
@@ -263,8 +263,39 @@ fn look_for_gaps(ofi: &mut Ofi) {
     if gap.look(missing, Instant::now)
         && let Some((from, number)) = missing
     {
-        let why = format!("packet {number} of it was lost, with a connection that broke");
-        ofi.shared.deaths.declare(from, &why);
+        lost_packet(ofi, from, number);
+    }
+}
+
+fn lost_packet(ofi: &Ofi, from: u32, number: u32) {
+    let why = format!("packet {number} of it was lost, with a connection that broke");
+    ofi.shared.deaths.declare(from, &why);
+}
+
+/// The watching thread has called, once per period: publishes how many packets this rank has sent
+/// to each other rank, and compares what others have published with what has arrived.
+fn compare_counts(ofi: &mut Ofi, delivered: usize) {
+    let counts = &ofi.shared.counts;
+    // Packets that the provider has not accepted may wait for long.
+    let sent = ofi.peers.iter();
+    counts.publish(sent.map(|peer| (peer.waiting == 0).then_some(peer.sent)));
+    let nothing_came = delivered == 0 && ofi.tagged.is_empty();
+    let Some(gap) = ofi.gap.as_mut().filter(|_| nothing_came) else {
+        return;
+    };
+    let late = |rank: u32| {
+        let (count, number) = (counts.latest(rank)?, ofi.peers[rank as usize].expected);
+        let missing = count.packets.wrapping_sub(number).wrapping_sub(1) < WINDOW;
+        let missing = missing && !ofi.link.inbox.holds((rank, number));
+        (missing && !ofi.shared.deaths.is_dead(rank)).then_some(Late {
+            packet: (rank, number),
+            turn: count.turn,
+            looks: 0,
+        })
+    };
+    let lost = gap.compare((0..ofi.size).filter_map(late), counts.patience());
+    if let Some((from, number)) = lost {
+        lost_packet(ofi, from, number);
     }
 }
 
@@ -455,10 +486,17 @@ fn broken(ofi: &mut Ofi, what: &str, error: isize) {
     ofi.shared.deaths.declare(ofi.rank, &why);
 }
 
-/// Adopts the known deaths once nothing from the dead ranks is on its way any more.
+/// Adopts the known deaths once nothing from the dead ranks is on its way any more. Answers the
+/// watching thread's call first, if there is one.
 #[cold]
 #[inline(never)]
 fn adopt<S: Sink>(ofi: &mut Ofi, delivered: usize, sink: &mut S) {
+    if ofi.shared.deaths.take_call() {
+        compare_counts(ofi, delivered);
+        if ofi.shared.deaths.count() == ofi.adopted && !abandon::is_open(ofi) {
+            return;
+        }
+    }
     let (quiet, polls) = &mut ofi.silence;
     *quiet = if delivered == 0 { *quiet + 1 } else { 0 };
     *polls += 1;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use portolan_core::transport::Bell;
 
 use crate::deaths::Deaths;
+use crate::deaths::counts::Counts;
 use crate::deaths::roster::Roster;
 use crate::endpoint::bell::EventBell;
 use crate::endpoint::link::Link;
@@ -16,6 +17,7 @@ pub(crate) struct Shared {
     pub(crate) roster: Roster,
     pub(crate) deaths: Deaths,
     pub(crate) contacts: Contacts,
+    pub(crate) counts: Counts,
     /// Links of ranks of this process that have gone. They are closed when the last of these ranks
     /// has gone, because an endpoint of the shm provider uses the memory of the others in its
     /// process until then.
@@ -28,6 +30,7 @@ impl Shared {
             roster,
             deaths: Deaths::default(),
             contacts: Contacts::new(ranks),
+            counts: Counts::new(ranks),
             retired: Mutex::default(),
         }
     }

@@ -1,9 +1,11 @@
 //! Messages that ranks of different nodes send each other outside the provider: one datagram each.
 
+use crate::deaths::counts::Count;
+
 /// The start of every datagram; the digit is the format's version.
-const MAGIC: &[u8; 4] = b"PTB1";
+const MAGIC: &[u8; 4] = b"PTB2";
 /// Bytes before the list of the dead.
-const HEAD: usize = 14;
+const HEAD: usize = 22;
 /// Longest reason that is passed on, in bytes.
 const REASON: usize = 255;
 /// Most dead ranks that one datagram names, so that no network has to fragment it.
@@ -41,6 +43,9 @@ pub(crate) struct Beat {
     /// The job's number, which its packets carry as well.
     pub(crate) job: u32,
     pub(crate) from: u32,
+    /// How many packets the sender says it has sent to the receiver; in a [`Leave`](Kind::Leave),
+    /// how many in all. Without meaning in [`Report`](Kind::Report) and [`Noted`](Kind::Noted).
+    pub(crate) count: Count,
     /// The dead ranks, each with the reason; at most [`NAMED`].
     pub(crate) dead: Vec<(u32, String)>,
 }
@@ -51,6 +56,8 @@ impl Beat {
         bytes.push(self.kind as u8);
         bytes.extend(self.job.to_le_bytes());
         bytes.extend(self.from.to_le_bytes());
+        bytes.extend(self.count.packets.to_le_bytes());
+        bytes.extend(self.count.turn.to_le_bytes());
         let dead = &self.dead[..self.dead.len().min(NAMED)];
         bytes.push(dead.len() as u8);
         for (rank, why) in dead {
@@ -72,6 +79,7 @@ impl Beat {
         let kind = *KINDS.get(usize::from(take(1)?[0]))?;
         let mut number = || Some(u32::from_le_bytes(take(4)?.try_into().ok()?));
         let (job, from) = (number()?, number()?);
+        let (packets, turn) = (number()?, number()?);
         let count = take(1)?[0];
         let mut dead = Vec::new();
         for _ in 0..count {
@@ -84,6 +92,7 @@ impl Beat {
             kind,
             job,
             from,
+            count: Count { packets, turn },
             dead,
         };
         bytes.is_empty().then_some(beat)
@@ -99,6 +108,10 @@ mod tests {
             kind,
             job: 0xdead_beef,
             from: 7,
+            count: Count {
+                packets: 0x0102_0304,
+                turn: 5,
+            },
             dead,
         }
     }
@@ -131,7 +144,7 @@ mod tests {
         }
         let longer = [&good[..], &[0]].concat();
         assert_eq!(Beat::from_bytes(&longer), None);
-        for (at, value) in [(0, b'p'), (4, KINDS.len() as u8), (13, 2)] {
+        for (at, value) in [(0, b'p'), (4, KINDS.len() as u8), (HEAD - 1, 2)] {
             let mut bad = good.clone();
             bad[at] = value;
             assert_eq!(Beat::from_bytes(&bad), None, "byte {at}");

@@ -30,6 +30,7 @@
 //! more polls, and how many are settled (`Memory::settled`), because no such operation is left.
 
 pub(crate) mod abandon;
+pub(crate) mod counts;
 pub(crate) mod datagram;
 pub(crate) mod pulse;
 pub(crate) mod roster;
@@ -41,11 +42,15 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use portolan_core::transport::Bell;
 
+/// In the word of the deaths: the watching thread calls for counts of packets. It shares a word with
+/// the number of deaths, which every poll compares anyway.
+const CALL: u32 = 1 << 31;
+
 /// The deaths that the ranks of this process know of, in the order in which they were found.
 #[derive(Debug, Default)]
 pub(crate) struct Deaths {
-    /// How many, so that a poll need not lock.
-    count: AtomicU32,
+    /// How many, so that a poll need not lock; with [`CALL`].
+    word: AtomicU32,
     list: Mutex<Vec<(u32, String)>>,
     /// Ranks whose process or transport has ended, so that nothing of them copies data any more.
     ended: Mutex<Vec<u32>>,
@@ -58,9 +63,28 @@ impl Deaths {
     /// How many deaths are known.
     #[inline]
     pub(crate) fn count(&self) -> u32 {
+        self.word() & !CALL
+    }
+
+    /// What a poll compares with the number of deaths that the rank has adopted: they differ if
+    /// there is another death, or a call.
+    #[inline]
+    pub(crate) fn word(&self) -> u32 {
         // Acquire: pairs with the Release in `declare`: a thread that sees the number finds the
         // entry.
-        self.count.load(Ordering::Acquire)
+        self.word.load(Ordering::Acquire)
+    }
+
+    /// Has the rank publish and compare [`counts`] of packets in its next poll. Only for processes
+    /// with one rank. Relaxed, here and in `take_call`: the call publishes no other data.
+    pub(crate) fn call(&self) {
+        self.word.fetch_or(CALL, Ordering::Relaxed);
+        self.ring();
+    }
+
+    /// Whether there is a call, which is then over.
+    pub(crate) fn take_call(&self) -> bool {
+        self.word() & CALL != 0 && self.word.fetch_and(!CALL, Ordering::Relaxed) & CALL != 0
     }
 
     /// Notes that `rank` is dead. Later reasons for the same rank are not kept.
@@ -70,9 +94,13 @@ impl Deaths {
             return;
         }
         list.push((rank, why.to_owned()));
-        // Release: pairs with the Acquire in `count`.
-        self.count.store(list.len() as u32, Ordering::Release);
+        // Release: pairs with the Acquire in `word`. The lock keeps the number that of the entries.
+        self.word.fetch_add(1, Ordering::Release);
         drop(list);
+        self.ring();
+    }
+
+    fn ring(&self) {
         let bells = self.bells.lock().unwrap_or_else(PoisonError::into_inner);
         for bell in bells.iter().filter_map(Weak::upgrade) {
             bell.ring();
@@ -154,5 +182,17 @@ mod tests {
         assert_eq!(deaths.reason(3, 1).as_deref(), Some("it panicked"));
         assert_eq!(deaths.reason(1, 1), None, "not adopted yet");
         assert!(deaths.is_dead(1) && !deaths.is_dead(0));
+    }
+
+    #[test]
+    fn a_call_is_no_death() {
+        let deaths = Deaths::default();
+        assert!(!deaths.take_call());
+        deaths.call();
+        assert!(deaths.count() == 0 && deaths.word() != 0 && !deaths.is_dead(0));
+        deaths.declare(3, "it panicked");
+        assert_eq!(deaths.count(), 1);
+        assert!(deaths.take_call() && !deaths.take_call());
+        assert_eq!(deaths.word(), 1);
     }
 }

@@ -10,10 +10,34 @@
 //!
 //! A rank that finds a death tells all ranks of the job, even those that never communicated with
 //! the dead one: they may be waiting for it.
+//!
+//! # Who is dead, if ranks disagree
+//!
+//! A network that fails in part shows different ranks different silences. These rules keep one
+//! fault from taking more ranks than it has to, and lead the ranks to one opinion:
+//!
+//! - *The first word counts.* A rank believes what a rank says that it holds to be alive, and
+//!   ignores what a rank says that it holds to be dead. So if two ranks miss each other, the ranks
+//!   between them lose only the one that was accused first.
+//! - *The lost rank is told.* A rank that believes a report of another node passes it on, once, to
+//!   the rank that is named. And a rank that is held to be dead and asks for a sign is told of its
+//!   death instead.
+//! - *A rank that is told that it is dead gives in.* It tells all ranks, which believe it. So if
+//!   two accusations cross on the way and different ranks believe different ones, both of the
+//!   accused are lost, everywhere.
+//! - *A rank that hears no other node accuses nobody.* If ranks of several other nodes should give
+//!   signs and none does, the fault is most likely here: the rank is cut off, or deaf. It holds all
+//!   of them to be dead, because it cannot communicate with them; but it tells them that it is gone
+//!   itself. To be sure it first asks ranks of other nodes with which it never communicated.
+//!
+//! On two nodes, nothing tells on which side the fault is: the first word counts. When a network
+//! comes together again after both of its sides have given up the other, each side ignores the
+//! other, and neither waits for it.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::deaths::counts::Count;
 use crate::deaths::datagram::{Beat, Kind, NAMED};
 use crate::shared::{Contacts, Shared};
 
@@ -21,6 +45,8 @@ use crate::shared::{Contacts, Shared};
 pub(crate) const MISSES: u32 = 4;
 /// The same, for a rank that has never given a sign.
 pub(crate) const UNREACHED: u32 = 10;
+/// Within so many periods a rank that is there gives a sign, even if a datagram was lost.
+const FRESH: u32 = 2;
 /// How often a death is reported, once per period: datagrams may be lost.
 const REPORTS: u32 = 3;
 
@@ -50,10 +76,13 @@ pub(crate) struct Other {
     pub(crate) address: SocketAddr,
     /// The name of its host, for messages.
     pub(crate) host: String,
+    /// The number of its node.
+    node: u32,
     /// It is on another node: only heartbeats show its death.
     pub(crate) far: bool,
     contact: bool,
     heard: bool,
+    /// Periods without a sign, since the contact began.
     missed: u32,
     /// It has acknowledged that this rank leaves.
     informed: bool,
@@ -64,10 +93,11 @@ pub(crate) struct Other {
 }
 
 impl Other {
-    pub(crate) fn new(address: SocketAddr, host: String, far: bool) -> Self {
+    pub(crate) fn new(address: SocketAddr, host: String, node: u32, far: bool) -> Self {
         Self {
             address,
             host,
+            node,
             far,
             contact: false,
             heard: false,
@@ -76,6 +106,16 @@ impl Other {
             reported: false,
             error: None,
         }
+    }
+
+    /// It has given a sign a short while ago.
+    fn is_fresh(&self) -> bool {
+        self.heard && self.missed <= FRESH
+    }
+
+    /// Packets come from it, but heartbeats never did: its silence means nothing.
+    fn is_mute(&self, rank: u32, shared: &Shared) -> bool {
+        !self.heard && shared.contacts.with(rank) & Contacts::ARRIVED != 0
     }
 }
 
@@ -98,31 +138,53 @@ impl Pulse {
         }
     }
 
-    fn beat(&self, kind: Kind) -> Vec<u8> {
-        let (job, from) = (self.job, self.own);
-        let dead = Vec::new();
+    /// A datagram for a rank, with the number of packets that it was sent.
+    fn beat(&self, kind: Kind, to: u32, shared: &Shared) -> Vec<u8> {
+        let count = shared.counts.published(to);
+        self.beat_of(kind, count, Vec::new())
+    }
+
+    fn report_of(&self, dead: Vec<(u32, String)>) -> Vec<u8> {
+        let none = Count {
+            packets: 0,
+            turn: 0,
+        };
+        self.beat_of(Kind::Report, none, dead)
+    }
+
+    fn beat_of(&self, kind: Kind, count: Count, dead: Vec<(u32, String)>) -> Vec<u8> {
         let beat = Beat {
             kind,
-            job,
-            from,
+            job: self.job,
+            from: self.own,
+            count,
             dead,
         };
         beat.to_bytes()
     }
 
+    /// The ranks of other nodes that have neither died nor left.
+    fn living(&self, shared: &Shared) -> impl Iterator<Item = (u32, &Other)> {
+        let others = (0..).zip(&self.others);
+        let others = others.filter_map(|(rank, other)| Some((rank, other.as_ref()?)));
+        others.filter(|&(rank, other)| other.far && !gone(shared, rank))
+    }
+
     /// Finds out which ranks this one has begun to communicate with, and which have died. Asks the
     /// former, and reports the latter, at once.
     pub(crate) fn notice(&mut self, shared: &Shared, out: &mut Out) {
-        let ask = self.beat(Kind::Ask);
         let neighbours = [1, self.others.len() - 1].map(|step| self.neighbour(step, shared));
-        for (rank, other) in (0..).zip(&mut self.others) {
-            let Some(other) = other.as_mut().filter(|other| other.far && !other.contact) else {
+        for rank in 0..self.others.len() as u32 {
+            let other = self.others[rank as usize].as_mut();
+            let Some(other) = other.filter(|other| other.far && !other.contact) else {
                 continue;
             };
             let talked = shared.contacts.with(rank) != 0 && !gone(shared, rank);
             if talked || neighbours.contains(&Some(rank)) {
                 other.contact = true;
-                out.push((other.address, ask.clone()));
+                other.missed = 0;
+                let address = other.address;
+                out.push((address, self.beat(Kind::Ask, rank, shared)));
             }
         }
         let dead = shared.deaths.list(self.looked);
@@ -152,39 +214,90 @@ impl Pulse {
     /// Tells all ranks of deaths.
     fn report(&self, dead: &[(u32, String)], shared: &Shared, out: &mut Out) {
         for named in dead.chunks(NAMED) {
-            let beat = Beat {
-                kind: Kind::Report,
-                job: self.job,
-                from: self.own,
-                dead: named.to_vec(),
-            };
-            let bytes = beat.to_bytes();
+            let bytes = self.report_of(named.to_vec());
             for (rank, other) in (0..).zip(&self.others) {
+                let Some(other) = other else {
+                    continue;
+                };
                 // The rank that is declared dead as well, in case it lives: it has to learn that
                 // nobody communicates with it any more.
-                let concerned = dead.iter().any(|(dead, _)| *dead == rank);
-                if let Some(other) = other
-                    && (concerned || !gone(shared, rank))
-                {
+                if let Some((_, why)) = named.iter().find(|(dead, _)| *dead == rank) {
+                    self.tell_dead(rank, why, shared, out);
+                } else if !gone(shared, rank) {
                     out.push((other.address, bytes.clone()));
                 }
             }
         }
     }
 
+    /// Tells a rank that this one holds to be dead that the two do not communicate any more.
+    fn tell_dead(&self, rank: u32, why: &str, shared: &Shared, out: &mut Out) {
+        let Some(other) = &self.others[rank as usize] else {
+            return;
+        };
+        let named = match other.far && self.stands_alone(shared) {
+            true => (self.own, "it hears no rank of another node".to_owned()),
+            false => (rank, why.to_owned()),
+        };
+        out.push((other.address, self.report_of(vec![named])));
+    }
+
+    /// Whether all ranks of several other nodes are held to be dead here, so that the fault is most
+    /// likely here.
+    fn stands_alone(&self, shared: &Shared) -> bool {
+        let others = (0..).zip(&self.others);
+        let far = others.filter_map(|(rank, other)| Some((rank, other.as_ref()?)));
+        let mut far = far.filter(|&(rank, other): &(u32, &Other)| {
+            other.far && !shared.roster.has_left(rank) && !other.is_mute(rank, shared)
+        });
+        let mut nodes = None;
+        far.all(|(rank, other)| {
+            let (first, several) = *nodes.get_or_insert((other.node, false));
+            nodes = Some((first, several || other.node != first));
+            shared.deaths.is_dead(rank)
+        }) && nodes.is_some_and(|(_, several)| several)
+    }
+
+    /// Whether this rank, which misses a rank of `node`, should hear ranks of further nodes and
+    /// hears none of them.
+    fn hears_nobody_beside(&self, node: u32, shared: &Shared) -> bool {
+        let further = self.living(shared);
+        let further =
+            further.filter(|(rank, other)| other.node != node && !other.is_mute(*rank, shared));
+        let mut fresh = further.map(|(_, other)| other.is_fresh()).peekable();
+        fresh.peek().is_some() && !fresh.any(|fresh| fresh)
+    }
+
     /// Handles the end of a period.
     pub(crate) fn tick(&mut self, shared: &Shared, out: &mut Out) {
-        let ask = self.beat(Kind::Ask);
+        // The rank's counts of packets go along with the next heartbeats.
+        shared.deaths.call();
+        for other in self.others.iter_mut().flatten() {
+            other.missed = other.missed.saturating_add(1);
+        }
+        let mut doubtful = false;
         for rank in 0..self.others.len() as u32 {
             let verdict = self.missed(rank, shared);
-            let Some(other) = &mut self.others[rank as usize] else {
+            let Some(other) = &self.others[rank as usize] else {
                 continue;
             };
             if let Some(why) = verdict {
+                let cut_off = self.hears_nobody_beside(other.node, shared);
                 shared.deaths.declare(rank, &why);
+                if cut_off {
+                    self.give_up_all(rank, shared);
+                }
             } else if other.contact && !gone(shared, rank) {
-                out.push((other.address, ask.clone()));
+                let silent = other.missed > FRESH && other.missed <= UNREACHED;
+                doubtful |= silent && self.hears_nobody_beside(other.node, shared);
+                out.push((other.address, self.beat(Kind::Ask, rank, shared)));
             }
+        }
+        if doubtful {
+            let strangers = self.living(shared).filter(|(_, other)| !other.contact);
+            let ask =
+                |(rank, other): (_, &Other)| (other.address, self.beat(Kind::Ask, rank, shared));
+            out.extend(strangers.map(ask));
         }
         let mut again = Vec::new();
         for (rank, left) in &mut self.reports {
@@ -197,14 +310,26 @@ impl Pulse {
         self.notice(shared, out);
     }
 
-    /// Counts a period for one rank. Returns why it is lost, if it is.
-    fn missed(&mut self, rank: u32, shared: &Shared) -> Option<String> {
+    /// Gives up the ranks of all other nodes, which are silent like the given one.
+    fn give_up_all(&self, missed: u32, shared: &Shared) {
+        let why = format!(
+            "no rank of another node gives a sign any more, and rank {missed} was missed first: the others \
+             are lost, or this node is cut off from them"
+        );
+        for (rank, other) in self.living(shared) {
+            if !other.is_mute(rank, shared) {
+                shared.deaths.declare(rank, &why);
+            }
+        }
+    }
+
+    /// Returns why a rank is lost, if it is, at the end of a period.
+    fn missed(&self, rank: u32, shared: &Shared) -> Option<String> {
         let (period, provider) = (self.period.as_secs_f64(), &self.provider);
-        let other = self.others[rank as usize].as_mut()?;
+        let other = self.others[rank as usize].as_ref()?;
         if !other.contact || gone(shared, rank) {
             return None;
         }
-        other.missed += 1;
         let (host, address) = (&other.host, other.address);
         let error = match &other.error {
             Some(error) => format!(" (sending to it fails: {error})"),
@@ -221,7 +346,7 @@ impl Pulse {
         if other.missed <= UNREACHED {
             return None;
         }
-        if shared.contacts.with(rank) & Contacts::ARRIVED != 0 {
+        if other.is_mute(rank, shared) {
             if other.missed == UNREACHED + 1 {
                 portolan_core::log!(
                     WARN,
@@ -254,7 +379,6 @@ impl Pulse {
         let Some(beat) = Beat::from_bytes(bytes).filter(|beat| beat.job == self.job) else {
             return;
         };
-        let (answer, noted) = (self.beat(Kind::Answer), self.beat(Kind::Noted));
         let Some(Some(other)) = self.others.get_mut(beat.from as usize) else {
             return;
         };
@@ -267,28 +391,51 @@ impl Pulse {
             Kind::Ask => {
                 other.heard = true;
                 other.contact |= other.far;
-                out.push((from, answer));
+                shared.counts.hear(beat.from, beat.count);
+                self.answer(beat.from, shared, out);
             }
-            Kind::Answer => other.heard = true,
+            Kind::Answer => {
+                other.heard = true;
+                shared.counts.hear(beat.from, beat.count);
+            }
             Kind::Leave => {
                 if !shared.deaths.is_dead(beat.from) {
+                    // First: whoever sees that it has left looks for its last packet.
+                    shared.counts.hear_last(beat.from, beat.count.packets);
                     shared.roster.leave(beat.from);
                 }
-                out.push((from, noted));
+                out.push((from, self.beat(Kind::Noted, beat.from, shared)));
             }
             Kind::Noted => other.informed = true,
-            Kind::Report => self.believe(beat, shared),
+            Kind::Report if shared.deaths.is_dead(beat.from) => {}
+            Kind::Report => self.believe(beat, shared, out),
         }
     }
 
-    /// Adopts deaths that another rank has found.
-    fn believe(&mut self, beat: Beat, shared: &Shared) {
-        let host = match &self.others[beat.from as usize] {
-            Some(other) => other.host.clone(),
-            None => return,
+    /// Answers a rank that asks for a sign. If this rank or that one is held to be dead, the answer
+    /// says so: the other does not know yet, since it asks.
+    fn answer(&self, to: u32, shared: &Shared, out: &mut Out) {
+        let Some(other) = &self.others[to as usize] else {
+            return;
         };
+        let why = |rank| shared.deaths.reason(rank, u32::MAX);
+        if let Some(why) = why(self.own) {
+            out.push((other.address, self.report_of(vec![(self.own, why)])));
+        } else if let Some(why) = why(to) {
+            self.tell_dead(to, &why, shared, out);
+        } else {
+            out.push((other.address, self.beat(Kind::Answer, to, shared)));
+        }
+    }
+
+    /// Adopts deaths that another rank has found, and tells the dead, in case they live.
+    fn believe(&mut self, beat: Beat, shared: &Shared, out: &mut Out) {
+        let Some(reporter) = &self.others[beat.from as usize] else {
+            return;
+        };
+        let (host, far) = (reporter.host.clone(), reporter.far);
         for (rank, why) in beat.dead {
-            if rank as usize >= self.others.len() || shared.roster.has_left(rank) {
+            if rank as usize >= self.others.len() || gone(shared, rank) {
                 continue;
             }
             if let Some(other) = &mut self.others[rank as usize] {
@@ -296,13 +443,17 @@ impl Pulse {
             }
             let why = format!("rank {} on {host} says: {why}", beat.from);
             shared.deaths.declare(rank, &why);
+            // The one that has found it may not reach it. A rank of this node reaches whom this one
+            // reaches.
+            if far && rank != beat.from {
+                self.tell_dead(rank, &why, shared, out);
+            }
         }
     }
 
     /// Tells the ranks that have communicated with this one that it leaves. Returns whether all of
     /// them know already.
     pub(crate) fn leave(&mut self, shared: &Shared, out: &mut Out) -> bool {
-        let leave = self.beat(Kind::Leave);
         let mut all = true;
         for (rank, other) in (0..).zip(&self.others) {
             if let Some(other) = other
@@ -311,7 +462,7 @@ impl Pulse {
                 && !gone(shared, rank)
             {
                 all = false;
-                out.push((other.address, leave.clone()));
+                out.push((other.address, self.beat(Kind::Leave, rank, shared)));
             }
         }
         all

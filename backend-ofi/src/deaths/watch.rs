@@ -90,9 +90,10 @@ impl Watcher {
             watched.push(Watched { rank, process, fd });
         }
         let alarm = Arc::new(EventBell::new(None)?);
-        if heart.is_some() {
+        if let Some(heart) = &heart {
             shared.contacts.tell(&alarm);
             shared.deaths.tell(&alarm);
+            shared.counts.set_period(heart.period);
         }
         let end = Arc::new(AtomicU8::new(GO_ON));
         let calls = counted.as_ref().map(|_| Arc::<Calls>::default());

@@ -391,6 +391,12 @@ impl Inbox {
         delivered
     }
 
+    /// Whether this packet is held.
+    pub(crate) fn holds(&self, (from, number): (u32, u32)) -> bool {
+        let it = |held: &Arrival| (held.wire.from, held.wire.seq) == (from, number);
+        self.held.iter().any(it)
+    }
+
     /// Whether packets are held.
     pub(crate) fn holds_any(&self) -> bool {
         !self.held.is_empty()

@@ -111,7 +111,7 @@ fn join(made: Made, (rank, number): (u32, u32), cards: &[Card], config: &Config)
     let shared = Arc::new(Shared::new(roster, size));
     let heart = socket
         .filter(|_| firsts.len() > 1)
-        .map(|socket| heart(socket, config, number, rank, &link, cards));
+        .map(|socket| heart(socket, config, number, rank, &link, cards, &nodes));
     let here = (0..size)
         .filter(|&peer| peer != rank && cards[peer as usize].node == own.node)
         .map(|peer| (peer, cards[peer as usize].process));
@@ -336,6 +336,7 @@ fn heart(
     rank: u32,
     link: &Link,
     cards: &[Card],
+    nodes: &[u32],
 ) -> Heart {
     let own = &cards[rank as usize];
     let others = (0..).zip(cards).map(|(peer, card)| {
@@ -343,6 +344,7 @@ fn heart(
         Some(Other::new(
             address,
             card.host.clone(),
+            nodes[peer as usize],
             card.node != own.node,
         ))
     });

@@ -8,6 +8,10 @@ struct Net {
     ranks: Vec<(Pulse, Shared)>,
     /// Pairs of ranks between which nothing passes.
     cut: Vec<(usize, usize)>,
+    /// Ranks that nothing reaches.
+    deaf: Vec<usize>,
+    /// Datagrams that have been sent, whether they arrived or not.
+    sent: usize,
 }
 
 fn address(rank: usize) -> SocketAddr {
@@ -21,7 +25,8 @@ impl Net {
         let rank = |own: usize| {
             let other = |rank: usize| {
                 let host = format!("node{}", nodes[rank]);
-                (rank != own).then(|| Other::new(address(rank), host, nodes[rank] != nodes[own]))
+                let (node, far) = (nodes[rank], nodes[rank] != nodes[own]);
+                (rank != own).then(|| Other::new(address(rank), host, node, far))
             };
             let others = (0..size).map(other).collect();
             let period = Duration::from_secs(5);
@@ -31,6 +36,8 @@ impl Net {
         Self {
             ranks: (0..size).map(rank).collect(),
             cut: Vec::new(),
+            deaf: Vec::new(),
+            sent: 0,
         }
     }
 
@@ -56,10 +63,15 @@ impl Net {
             under_way.extend(out.into_iter().map(|(to, bytes)| (rank, to, bytes)));
         }
         while let Some((from, to, bytes)) = under_way.pop() {
+            self.sent += 1;
+            assert!(self.sent < 100_000, "they never stop");
             let to = (0..self.ranks.len())
                 .find(|&rank| address(rank) == to)
                 .unwrap();
-            if self.cut.contains(&(from, to)) || self.cut.contains(&(to, from)) {
+            let cut = [(from, to), (to, from)]
+                .iter()
+                .any(|it| self.cut.contains(it));
+            if cut || self.deaf.contains(&to) {
                 continue;
             }
             let (pulse, shared) = &mut self.ranks[to];
@@ -73,6 +85,196 @@ impl Net {
     fn why(&self, rank: usize, dead: u32) -> Option<String> {
         self.ranks[rank].1.deaths.reason(dead, u32::MAX)
     }
+
+    /// Which ranks a rank holds to be dead.
+    fn dead(&self, rank: usize) -> Vec<u32> {
+        let all = 0..self.ranks.len() as u32;
+        all.filter(|&dead| self.why(rank, dead).is_some()).collect()
+    }
+
+    /// Lets as many periods pass as a rank may be silent without being lost, and one more.
+    fn tick_until_lost(&mut self) {
+        (0..=MISSES).for_each(|_| self.tick());
+    }
+}
+
+/// Two ranks miss each other, between which others hear both. The first word counts, and the one
+/// that is given up learns it.
+#[test]
+fn a_link_that_breaks_costs_one_rank() {
+    for nodes in [&[0, 1, 2][..], &[0, 1, 2, 3], &[0, 0, 1, 1, 2, 2]] {
+        let mut net = Net::new(nodes);
+        let last = nodes.len() - 1;
+        net.speak(0, last);
+        net.tick();
+        net.cut = vec![(0, last)];
+        net.tick_until_lost();
+        let lost = net.dead(1);
+        assert!(lost == [0] || lost == [last as u32], "{lost:?}");
+        let stays = last - lost[0] as usize;
+        for rank in (0..=last).filter(|&rank| rank != stays) {
+            assert!(net.dead(rank).contains(&lost[0]), "rank {rank}");
+        }
+        assert_eq!(net.dead(stays), lost, "it hears nothing of the lost one");
+        for rank in 1..last {
+            assert_eq!(net.dead(rank), lost, "rank {rank}");
+        }
+    }
+}
+
+/// Accusations cross, and ranks believe different ones.
+#[test]
+fn accusations_that_cross_lead_to_one_opinion() {
+    let mut net = Net::new(&[0, 1, 2, 3]);
+    net.speak(0, 2);
+    net.tick();
+    // Rank 1 hears that of rank 0 first, and rank 3 that of rank 2.
+    net.cut = vec![(0, 2), (0, 3), (1, 2)];
+    net.ranks[0].1.deaths.declare(2, "it is silent");
+    net.ranks[2].1.deaths.declare(0, "it is silent");
+    net.each(|pulse, shared, out| pulse.notice(shared, out));
+    assert_eq!((net.dead(1), net.dead(3)), (vec![2], vec![0]));
+    net.cut = vec![(0, 2)];
+    (0..MISSES).for_each(|_| net.tick());
+    for rank in 0..4 {
+        assert_eq!(net.dead(rank), [0, 2], "rank {rank}");
+    }
+}
+
+/// A node is cut off from all others, and the network heals before, when or after the ranks miss
+/// each other and report it.
+#[test]
+fn a_node_that_comes_back_costs_no_other() {
+    let jobs = [&[0, 1, 2][..], &[2, 1, 0], &[1, 0, 2], &[0, 0, 1, 2, 2]];
+    let times = (0..2 * UNREACHED).flat_map(|time| jobs.map(|nodes| (time, nodes)));
+    for (time, nodes) in times {
+        let mut net = Net::new(nodes);
+        net.tick();
+        let (cut, rest): (Vec<_>, Vec<_>) = (0..nodes.len()).partition(|&rank| nodes[rank] == 0);
+        let pairs = |&one: &usize| rest.iter().map(move |&other| (one, other));
+        net.cut = cut.iter().flat_map(pairs).collect();
+        (0..time).for_each(|_| net.tick());
+        net.cut.clear();
+        (0..UNREACHED).for_each(|_| net.tick());
+        let numbers = |ranks: &[usize]| -> Vec<u32> { ranks.iter().map(|&r| r as u32).collect() };
+        let lost = if time < MISSES { vec![] } else { numbers(&cut) };
+        for &rank in &rest {
+            assert_eq!(
+                net.dead(rank),
+                lost,
+                "rank {rank} of {nodes:?} after {time}"
+            );
+        }
+        for &rank in cut.iter().filter(|_| !lost.is_empty()) {
+            let knows = [lost.clone(), numbers(&rest)].contains(&net.dead(rank));
+            assert!(knows, "rank {rank} of {nodes:?}: {:?}", net.dead(rank));
+        }
+    }
+}
+
+/// The link to the one that has found it is cut.
+#[test]
+fn who_is_given_up_hears_of_it_from_others() {
+    let mut net = Net::new(&[0, 1, 2]);
+    net.speak(0, 2);
+    net.cut = vec![(0, 2)];
+    net.ranks[0].1.deaths.declare(2, "it sent nonsense");
+    net.each(|pulse, shared, out| pulse.notice(shared, out));
+    let why = net.why(2, 2).expect("rank 1 tells it");
+    assert!(why.contains("rank 1 on node1 says: rank 0 on node0 says: it sent"));
+}
+
+/// A rank that can send and hears nothing.
+#[test]
+fn a_deaf_rank_is_the_one_that_is_lost() {
+    for deaf in 0..4 {
+        let mut net = Net::new(&[0, 1, 2, 3]);
+        net.tick();
+        net.deaf = vec![deaf];
+        (0..2).for_each(|_| net.tick_until_lost());
+        let rest: Vec<usize> = (0..4).filter(|&rank| rank != deaf).collect();
+        for &rank in &rest {
+            assert_eq!(net.dead(rank), [deaf as u32], "rank {rank}");
+            let why = net.why(rank, deaf as u32).unwrap();
+            assert!(why.ends_with("it hears no rank of another node"), "{why}");
+        }
+        let others: Vec<u32> = rest.iter().map(|&rank| rank as u32).collect();
+        assert_eq!(net.dead(deaf), others);
+    }
+}
+
+/// The ranks of a deaf node agree with each other.
+#[test]
+fn a_deaf_node_is_the_one_that_is_lost() {
+    let mut net = Net::new(&[0, 0, 1, 1, 2, 2]);
+    net.tick();
+    net.deaf = vec![0, 1];
+    (0..2).for_each(|_| net.tick_until_lost());
+    for rank in 2..6 {
+        assert_eq!(net.dead(rank), [0, 1], "rank {rank}");
+    }
+}
+
+/// Both sides of a job on two nodes give each other up, and go on without each other when the
+/// network is there again.
+#[test]
+fn sides_that_have_given_each_other_up_ignore_each_other() {
+    let mut net = Net::new(&[0, 1]);
+    net.tick();
+    net.cut = vec![(0, 1)];
+    net.tick_until_lost();
+    net.cut.clear();
+    (0..3 * MISSES).for_each(|_| net.tick());
+    assert_eq!((net.dead(0), net.dead(1)), (vec![1], vec![0]));
+}
+
+#[test]
+fn who_asks_although_it_is_dead_is_told() {
+    let mut net = Net::new(&[0, 1]);
+    net.speak(0, 1);
+    net.cut = vec![(0, 1)];
+    net.ranks[0].1.deaths.declare(1, "it sent nonsense");
+    // All reports are lost.
+    (0..REPORTS).for_each(|_| net.tick());
+    assert_eq!(net.dead(1), []);
+    net.cut.clear();
+    net.tick();
+    assert!(net.why(1, 1).unwrap().ends_with("it sent nonsense"));
+    assert_eq!(net.dead(0), [1]);
+}
+
+#[test]
+fn a_rank_that_knows_of_its_own_death_says_so() {
+    let mut net = Net::new(&[0, 1]);
+    net.speak(0, 1);
+    net.cut = vec![(0, 1)];
+    net.ranks[1].1.deaths.declare(1, "its endpoint is broken");
+    (0..REPORTS).for_each(|_| net.tick());
+    assert_eq!(net.dead(0), []);
+    net.cut.clear();
+    net.tick();
+    assert!(net.why(0, 1).unwrap().ends_with("its endpoint is broken"));
+}
+
+/// Heartbeats carry how many packets a rank has sent, and what a rank that leaves has sent in all.
+#[test]
+fn counts_of_packets_travel_along() {
+    let mut net = Net::new(&[0, 1]);
+    net.tick();
+    assert!(net.ranks[1].1.deaths.take_call());
+    net.ranks[1].1.counts.publish([Some(5), None].into_iter());
+    assert_eq!(net.ranks[0].1.counts.latest(1), None);
+    net.tick();
+    let told = net.ranks[0].1.counts.latest(1).map(|count| count.packets);
+    assert_eq!(told, Some(5));
+    net.ranks[1].1.counts.publish([Some(6), None].into_iter());
+    net.each(|pulse, shared, out| {
+        if pulse.own == 1 {
+            pulse.leave(shared, out);
+        }
+    });
+    assert!(net.ranks[0].1.roster.has_left(1));
+    assert_eq!(net.ranks[0].1.counts.last(1), Some(6));
 }
 
 #[test]
@@ -201,6 +403,10 @@ fn strangers_are_not_believed() {
         kind: Kind::Report,
         job,
         from,
+        count: Count {
+            packets: 0,
+            turn: 0,
+        },
         dead: vec![(dead, String::new())],
     };
     let (pulse, shared) = &mut net.ranks[0];
