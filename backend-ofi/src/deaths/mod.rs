@@ -42,8 +42,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use portolan_core::transport::Bell;
 
-/// In the word of the deaths: the watching thread calls for counts of packets. It shares a word with
-/// the number of deaths, which every poll compares anyway.
+/// In the word of the deaths: the watching thread calls for counts of packets. The call shares a
+/// word with the number of deaths, which every poll compares anyway.
 const CALL: u32 = 1 << 31;
 
 /// The deaths that the ranks of this process know of, in the order in which they were found.

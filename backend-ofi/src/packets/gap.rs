@@ -9,10 +9,10 @@
 //! wait while the next leaves.) Over other providers, a missing packet may be on its way for as
 //! long as its sender computes.
 //!
-//! If the lost packet is the last one of its sender, no later one shows that it is missing, and both
-//! ranks may wait for each other. Between ranks of different nodes, heartbeats carry how many
-//! packets the sender has sent ([`counts`](crate::deaths::counts)). TCP may need long to deliver
-//! the packet even so, after a disturbance of the network; and a packet may lie in the sender's
+//! If the lost packet is the last one of its sender, no later one shows that it is missing, and
+//! both ranks may wait for each other. Between ranks of different nodes, heartbeats carry how many
+//! packets the sender has sent ([`counts`](crate::deaths::counts)). But TCP may need long to
+//! deliver a packet after a disturbance of the network, and a packet may lie in the sender's
 //! provider until the sender polls. So it is lost if it is missing while both ranks have polled in
 //! many periods, and those of the receiver have brought nothing else. Ranks of one node have no
 //! heartbeats with each other, so the loss of a last packet between them is not noticed.
