@@ -32,7 +32,8 @@
 //! - [`run`] is the body of a program's `main`: it joins the job and handles errors. [`init`] or a
 //!   [`Builder`] returns a [`World`], the world returns a [`Comm`], and the `Comm` has all the
 //!   calls; its documentation has a table of them.
-//! - [`threads`] and [`try_threads`] run a whole job in one process, for tests and experiments.
+//! - [`threads`], [`try_threads`] and [`run_threads`] run a whole job in one process, for tests and
+//!   experiments.
 //! - [`coll`] has the collective operations: broadcasts, reductions and the rest.
 //! - [`device_memory`] sends from and receives into a GPU's memory.
 //! - [`Datatype`] says which types can be sent, and can be derived; a [`Layout`] describes data
@@ -72,6 +73,7 @@ pub mod device_memory;
 mod hosted;
 #[cfg(feature = "t3e-sim")]
 mod one_thread;
+mod program_error;
 mod ranks;
 mod run;
 mod world;
@@ -95,7 +97,8 @@ pub use comm::{
     StableBuf, StableBufMut, wait_all, wait_any, wait_any_of, wait_some,
 };
 pub use hosted::Hosted;
-pub use ranks::{Jobs, threads, try_threads};
+pub use program_error::ProgramError;
+pub use ranks::{Jobs, run_threads, threads, try_threads};
 pub use run::run;
 pub use world::{Leaks, World};
 

@@ -1,6 +1,7 @@
 //! Whole jobs inside one process: a thread per rank, or one thread that steps all of them.
 
 use std::any::Any;
+use std::error::Error as AnyError;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +12,7 @@ use portolan_core::{Error, ErrorKind, Result};
 
 use crate::choose::Place;
 use crate::hosted::{Ending, Hosted, Launcher, Leave};
-use crate::{Builder, World};
+use crate::{Builder, ProgramError, World};
 
 /// Runs a job whose ranks are `n` threads of this process; the results are in the order of ranks.
 ///
@@ -21,7 +22,8 @@ use crate::{Builder, World};
 /// after one of its calls has returned an error, and it has not called [`World::finalize`], it is
 /// declared failed to the others, and its messages that are still under way are lost ([`World`]
 /// says why). A rank that has dealt with the error calls `finalize`, or uses [`try_threads`], which
-/// goes by the result of `body`.
+/// goes by the result of `body`. An error of the program's own that is in the value is not seen, so
+/// other ranks may wait for ever for a rank that returns one: use [`run_threads`].
 ///
 /// ```
 /// let ranks = portolan::threads(3, |world| world.rank())?;
@@ -45,6 +47,8 @@ pub fn threads<R: Send>(n: u32, body: impl Fn(World) -> R + Sync) -> Result<Vec<
 /// it. The job's error is the one that came first. A rank that returns `Ok` ends in good order,
 /// whatever errors it has dealt with.
 ///
+/// `body` returns the errors of this crate. If it has others, use [`run_threads`].
+///
 /// ```
 /// let error = portolan::try_threads(2, |world| {
 ///     let comm = world.comm();
@@ -64,6 +68,44 @@ pub fn threads<R: Send>(n: u32, body: impl Fn(World) -> R + Sync) -> Result<Vec<
 /// If a rank does; the panic's message names the rank.
 pub fn try_threads<R: Send>(n: u32, body: impl Fn(World) -> Result<R> + Sync) -> Result<Vec<R>> {
     Builder::new().try_threads(n, body)
+}
+
+/// Runs a job whose ranks are `n` threads of this process and may fail with any error: what
+/// [`run`](crate::run) runs as a process, a test can run with this.
+///
+/// It is [`try_threads`] for other types of errors. The one that `body` returns has to be known
+/// where `body` is written; [`ProgramError`] says which types it may be.
+///
+/// ```
+/// use std::error::Error;
+///
+/// fn program(world: portolan::World) -> Result<u32, Box<dyn Error>> {
+///     let comm = world.comm();
+///     if comm.rank() == 0 {
+///         let number: u32 = "seven".parse()?;
+///         comm.send_one(&number, 1, 0)?;
+///     }
+///     Ok(comm.recv_one(0, 0)?.0) // does not hang
+/// }
+///
+/// let error = portolan::run_threads(2, program).unwrap_err();
+/// assert_eq!(error.to_string(), "invalid digit found in string");
+/// ```
+///
+/// # Errors
+/// The first error of a rank, or those of [`Builder::threads`]. An error that can be sent to
+/// another thread keeps its type, so that a test can downcast it.
+///
+/// # Panics
+/// If a rank does; the panic's message names the rank.
+pub fn run_threads<R: Send, E, Kind>(
+    n: u32,
+    body: impl Fn(World) -> Result<R, E> + Sync,
+) -> Result<Vec<R>, Box<dyn AnyError + Send + Sync>>
+where
+    E: ProgramError<Kind>,
+{
+    Builder::new().run_threads(n, body)
 }
 
 /// Jobs whose ranks live in this process and are driven by hand.
@@ -149,6 +191,39 @@ impl<L: Level> Builder<L> {
     where
         crate::AnyDevice<L>: Send,
     {
+        self.fallible(n, body)
+    }
+
+    /// Runs a job whose ranks are `n` threads of this process and may fail with any error. See
+    /// [`run_threads`].
+    ///
+    /// # Errors
+    /// The first error of a rank, or those of [`threads`](Self::threads).
+    ///
+    /// # Panics
+    /// If a rank does; the panic's message names the rank.
+    pub fn run_threads<R: Send, E, Kind>(
+        self,
+        n: u32,
+        body: impl Fn(World<L>) -> Result<R, E> + Sync,
+    ) -> Result<Vec<R>, Box<dyn AnyError + Send + Sync>>
+    where
+        E: ProgramError<Kind>,
+        crate::AnyDevice<L>: Send,
+    {
+        self.fallible(n, |world| body(world).map_err(ProgramError::into_boxed))
+    }
+
+    /// Runs `body` on every rank. One that returns an error has failed; the first error is the
+    /// job's.
+    fn fallible<R: Send, E: From<Error> + Send>(
+        self,
+        n: u32,
+        body: impl Fn(World<L>) -> Result<R, E> + Sync,
+    ) -> Result<Vec<R>, E>
+    where
+        crate::AnyDevice<L>: Send,
+    {
         let failures = AtomicU32::new(0);
         let numbered = |world| {
             // Relaxed: the order among ranks that fail at the same time does not matter.
@@ -159,7 +234,7 @@ impl<L: Level> Builder<L> {
             Err(_) => Leave::Failed,
         };
         let mut results = Vec::new();
-        let mut first: Option<(u32, Error)> = None;
+        let mut first: Option<(u32, E)> = None;
         for outcome in self.run_all(n, &numbered, &leave)? {
             match outcome {
                 Ok(result) => results.push(result),

@@ -1,20 +1,21 @@
 //! The body of a rank's `main`: joins the job and leaves it in the right way.
 
-use std::error::Error as AnyError;
 use std::io::Write;
 use std::process::ExitCode;
 
+use portolan_core::ErrorKind;
 use portolan_core::level::Level;
-use portolan_core::{Error, ErrorKind};
 
 use crate::hosted::Leave;
-use crate::{Builder, World};
+use crate::program_error::describe;
+use crate::{Builder, ProgramError, World};
 
 /// Joins the job that this process was started for, runs `body`, and ends the rank's part in the
 /// job: the body of a `main`.
 ///
-/// If `body` fails, with an error of this crate or of the program's own, the error is printed with
-/// the rank's number. `run` then returns the exit code 1 at once, without waiting for the other
+/// If `body` fails, with an error of this crate or of the program's own, the error and its causes
+/// are printed with the rank's number. [`ProgramError`] says which types `body` may return:
+/// `Box<dyn Error>` is one of them. `run` then returns the exit code 1 at once, without waiting for the other
 /// ranks; they notice the failure. By contrast, a program that calls [`init`](crate::init) itself,
 /// and returns an error of its own from `main`, first waits for the other ranks when its world is
 /// dropped.
@@ -38,11 +39,28 @@ use crate::{Builder, World};
 /// }
 /// ```
 ///
+/// A program with other errors, too:
+///
+/// ```
+/// use std::error::Error;
+/// use std::process::ExitCode;
+///
+/// fn main() -> ExitCode {
+///     portolan::run(program)
+/// }
+///
+/// fn program(world: portolan::World) -> Result<(), Box<dyn Error>> {
+///     let size: usize = std::env::var("SIZE").unwrap_or("16".into()).parse()?;
+///     world.comm().bcast(&mut vec![0.0; size], 0)?;
+///     Ok(())
+/// }
+/// ```
+///
 /// # Panics
 /// If `body` does; the rank does not wait for the others then, either.
-pub fn run<E>(body: impl FnOnce(World) -> Result<(), E>) -> ExitCode
+pub fn run<E, Kind>(body: impl FnOnce(World) -> Result<(), E>) -> ExitCode
 where
-    E: Into<Box<dyn AnyError + Send + Sync>>,
+    E: ProgramError<Kind>,
 {
     Builder::new().run(body)
 }
@@ -52,9 +70,9 @@ impl<L: Level> Builder<L> {
     ///
     /// # Panics
     /// If `body` does.
-    pub fn run<E>(self, body: impl FnOnce(World<L>) -> Result<(), E>) -> ExitCode
+    pub fn run<E, Kind>(self, body: impl FnOnce(World<L>) -> Result<(), E>) -> ExitCode
     where
-        E: Into<Box<dyn AnyError + Send + Sync>>,
+        E: ProgramError<Kind>,
     {
         // Kept open until the error has been printed: the launcher may end this process when the
         // connection closes.
@@ -80,20 +98,12 @@ impl<L: Level> Builder<L> {
             Err(error) => {
                 // Print before the other ranks hear of the error: they may end the job, and this
                 // process with it.
-                let code = report(&describe(error.into(), rank));
+                let code = report(&describe(&*error.into_boxed(), rank));
                 // This waits for no rank, and an error in it could not be handled.
                 let _ = kept.leave(Leave::Failed);
                 code
             }
         }
-    }
-}
-
-/// The error as text, with the rank.
-fn describe(error: Box<dyn AnyError + Send + Sync>, rank: u32) -> String {
-    match error.downcast::<Error>() {
-        Ok(ours) => ours.on_rank(rank).to_string(),
-        Err(theirs) => format!("rank {rank}: {theirs}"),
     }
 }
 
@@ -103,18 +113,4 @@ fn report(text: &str) -> ExitCode {
     // has no reader, so a failure is ignored.
     let _ = std::io::stderr().write_all(format!("error: {text}\n").as_bytes());
     ExitCode::FAILURE
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_error_names_its_rank_once() {
-        let ours = Error::new(ErrorKind::InvalidTag, "tag 7 is wrong");
-        assert_eq!(describe(ours.into(), 3), "rank 3: tag 7 is wrong");
-        let elsewhere = Error::new(ErrorKind::InvalidTag, "tag 7 is wrong").on_rank(2);
-        assert_eq!(describe(elsewhere.into(), 3), "rank 2: tag 7 is wrong");
-        assert_eq!(describe("no input".into(), 3), "rank 3: no input");
-    }
 }

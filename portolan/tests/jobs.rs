@@ -102,6 +102,56 @@ fn the_first_error_of_a_rank_is_the_jobs() {
     );
 }
 
+/// With `threads`, where such an error is a value like any other, the other ranks would wait.
+#[test]
+fn a_rank_that_ends_with_an_error_of_the_programs_own_has_failed() {
+    #[derive(Debug, PartialEq)]
+    enum Own {
+        Input(u32),
+        Exchange(ErrorKind),
+    }
+    impl std::fmt::Display for Own {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            write!(f, "{self:?}")
+        }
+    }
+    impl std::error::Error for Own {}
+    impl From<portolan::Error> for Own {
+        fn from(error: portolan::Error) -> Self {
+            Self::Exchange(error.kind())
+        }
+    }
+
+    let typed = |world: World| {
+        let comm = world.comm();
+        if comm.rank() == 1 {
+            return Err(Own::Input(7));
+        }
+        comm.recv_one::<u8>(1, 0)?;
+        Ok(())
+    };
+    let boxed = |world: World| -> Result<u32, Box<dyn std::error::Error>> {
+        typed(world)?;
+        Ok(5)
+    };
+    for transport in common::transports() {
+        let job = || Builder::new().transport(transport);
+        let error = job().run_threads(3, typed).unwrap_err();
+        assert_eq!(error.downcast_ref(), Some(&Own::Input(7)), "{error}");
+        // This one has to stay in its thread, so only the text is left.
+        let error = job().run_threads(3, boxed).unwrap_err();
+        assert_eq!(error.to_string(), "Input(7)");
+        let all = job().run_threads(3, |world| match world.rank() {
+            0 => Err("rank 0 has no input"),
+            rank => Ok(rank),
+        });
+        assert_eq!(all.unwrap_err().to_string(), "rank 0 has no input");
+    }
+    let error = portolan::run_threads(0, boxed).unwrap_err();
+    let error = error.downcast::<portolan::Error>().unwrap();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+}
+
 /// SND-16 and COR-07: handles that are leaked or outlive the end do not make other ranks wait.
 #[test]
 fn leaked_handles_do_not_keep_the_job_from_ending() {

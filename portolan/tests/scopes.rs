@@ -187,6 +187,40 @@ fn an_error_in_a_scope_takes_back_what_was_started() {
     });
 }
 
+/// Within `Ok` it would count as an orderly end, and the scope would wait for the message.
+#[test]
+fn an_error_of_the_programs_own_takes_back_what_was_started() {
+    jobs(&[2], |world| {
+        let comm = world.comm();
+        let other = 1 - comm.rank();
+        let mut buf = [9u8; 10];
+        let outcome = comm.try_scope(|s| -> Result<(), Box<dyn std::error::Error>> {
+            s.recv(&mut buf, other, 99)?;
+            "seven".parse::<u32>()?;
+            Ok(())
+        });
+        assert!(outcome.unwrap_err().is::<std::num::ParseIntError>());
+        assert_eq!(buf, [9; 10]);
+        // Errors of this crate convert, those of calls in the scope and those of its end.
+        let wrong = comm.try_scope(|s| -> Result<(), Box<dyn std::error::Error>> {
+            s.send(&[1u8], 7, 0)?;
+            Ok(())
+        });
+        assert!(wrong.unwrap_err().is::<Error>());
+        let left = comm.try_scope(|s| -> Result<(), Box<dyn std::error::Error>> {
+            s.recv(&mut buf[..1], other, 0)?;
+            comm.send(&[1u8, 2], other, 0)?;
+            Ok(())
+        });
+        let left = left
+            .unwrap_err()
+            .downcast::<Error>()
+            .expect("an error of this crate");
+        assert_eq!(left.kind(), ErrorKind::Truncated);
+        comm.barrier()
+    });
+}
+
 #[test]
 fn errors_of_unfinished_requests_are_those_of_the_scope() {
     jobs(&[2], |world| {

@@ -48,7 +48,12 @@ impl<B> fmt::Display for Failed<B> {
     }
 }
 
-impl<B> std::error::Error for Failed<B> {}
+impl<B> std::error::Error for Failed<B> {
+    /// The error without the buffer. Its text is this error's text.
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
 
 impl<B> From<Failed<B>> for Error {
     fn from(failed: Failed<B>) -> Self {

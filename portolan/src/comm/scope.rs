@@ -55,15 +55,61 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Ok::<(), portolan::Error>(())
     /// ```
     ///
+    /// `body` returns the errors of this crate. If it has others, use
+    /// [`try_scope`](Self::try_scope). A scope belongs to one thread at every thread level.
+    ///
     /// # Errors
     /// That of `body`, or else the first error of an operation that was left unfinished.
     ///
     /// # Panics
     /// If `body` does. A panic that comes out of the device itself (from a handler of the program)
     /// while buffers are in use ends the process.
+    #[inline]
     pub fn scope<'env, F, R>(&'env self, body: F) -> Result<R>
     where
         F: for<'scope> FnOnce(&'scope Scope<'scope, 'env, L, D>) -> Result<R>,
+    {
+        self.try_scope(body)
+    }
+
+    /// As [`scope`](Self::scope), but `body` may fail with an error of the program's own, to which
+    /// errors of this crate convert. Whatever the error is, the scope cancels the operations that
+    /// can be cancelled. (An error that leaves [`scope`](Self::scope) within `Ok` cancels nothing:
+    /// the scope then waits for messages that may never come.)
+    ///
+    /// The type of the error has to be known where `body` is written.
+    ///
+    /// ```
+    /// use std::error::Error;
+    ///
+    /// fn step(comm: &portolan::Comm, number: &str) -> Result<u64, Box<dyn Error>> {
+    ///     let mut ghost = [0.0; 8];
+    ///     comm.try_scope(|s| {
+    ///         let incoming = s.recv(&mut ghost, comm.rank(), 7)?;
+    ///         let number = number.parse()?; // if this fails, the receive is cancelled
+    ///         s.send(&[1.0; 8], comm.rank(), 7)?;
+    ///         incoming.wait()?;
+    ///         Ok(number)
+    ///     })
+    /// }
+    ///
+    /// portolan::run_threads(2, |world| -> Result<(), Box<dyn Error>> {
+    ///     assert!(step(&world.comm(), "seven").is_err());
+    ///     assert_eq!(step(&world.comm(), "7")?, 7);
+    ///     Ok(())
+    /// })
+    /// .unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// That of `body`, or else the first error of an operation that was left unfinished.
+    ///
+    /// # Panics
+    /// As [`scope`](Self::scope).
+    pub fn try_scope<'env, F, R, E>(&'env self, body: F) -> Result<R, E>
+    where
+        F: for<'scope> FnOnce(&'scope Scope<'scope, 'env, L, D>) -> Result<R, E>,
+        E: From<Error>,
     {
         let scope = Scope {
             comm: self,
@@ -84,7 +130,7 @@ impl<L: Level, D: Device> Comm<L, D> {
             guard.done();
         }
         match outcome {
-            Ok(Ok(value)) => self.raise(finished).map(|()| value),
+            Ok(Ok(value)) => Ok(self.raise(finished).map(|()| value)?),
             Ok(Err(error)) => Err(error),
             Err(panic) => resume_unwind(panic),
         }
