@@ -46,17 +46,12 @@ impl Buffers {
     }
 }
 
-impl<D: Device> Buffers<Memory<u8, D>> {
+impl<L: Level, D: Device> Buffers<Memory<u8, L, D>> {
     /// As [`several`](Buffers::several), in memory of [`Comm::alloc`].
     ///
     /// # Errors
     /// [`Exhausted`](ErrorKind::Exhausted) if there is no memory for them.
-    pub fn allocated<L: Level>(
-        comm: &Comm<L, D>,
-        count: u32,
-        bytes: usize,
-        fill: u8,
-    ) -> Result<Self> {
+    pub fn allocated(comm: &Comm<L, D>, count: u32, bytes: usize, fill: u8) -> Result<Self> {
         Self::made(count, bytes, fill, |total| Some(comm.alloc(total)))
     }
 }

@@ -12,12 +12,13 @@ use portolan_core::job::Bootstrap;
 use portolan_core::staging::Staging;
 use portolan_core::{Error, ErrorKind, Result};
 
-use crate::comm::Budget;
+use crate::comm::{Budget, Freed};
 
 /// A device in its job. It passes every call on to the device, and leaves the job when it is
 /// dropped.
 ///
-/// Communicators, requests and messages hold it, so no handle outlives the runtime.
+/// Communicators, requests, messages and buffers of [`Comm::alloc`](crate::Comm::alloc) hold it, so
+/// no handle outlives the runtime.
 pub struct Hosted<D: Device> {
     device: D,
     /// The connection to the launcher, until the job is left.
@@ -35,6 +36,8 @@ pub struct Hosted<D: Device> {
     counters: bool,
     /// Memory for buffered sends.
     pub(crate) budget: Arc<Budget>,
+    /// Memory that is to be freed. Buffers in memory of the device hold it, too.
+    pub(crate) freed: Arc<Freed>,
     /// The settings of collective operations, until the world's communicator is made.
     pub(crate) collectives: Option<Result<Options>>,
     /// The cost of collective operations on communicators that have been dropped; set once there is
@@ -83,6 +86,7 @@ impl<D: Device> Hosted<D> {
             fatal_failures: ending.fatal_failures,
             counters: settings.counters(),
             budget: Arc::new(Budget::new(settings.buffer_max())),
+            freed: Arc::default(),
             collectives: Some(Options::from_settings(settings)),
             totals: OnceLock::new(),
             staging: OnceLock::new(),

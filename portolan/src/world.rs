@@ -16,7 +16,7 @@ use crate::hosted::{Ending, Hosted, Launcher, Leave};
 /// # Ending
 /// [`finalize`](Self::finalize) ends it in good order: the rank completes every operation that it
 /// has started, and all ranks wait for each other. Dropping the last handle (world, communicators,
-/// requests) does the same, with two exceptions:
+/// requests, messages, buffers of [`Comm::alloc`]) does the same, with two exceptions:
 /// - a panic is under way;
 /// - a call of this rank has returned an error, other than that another rank has failed. The
 ///   program may be on its way out by `?`, and the operations that it had started are lost. The
@@ -137,7 +137,8 @@ impl<L: Level, D: Device> World<L, D> {
 
     /// Ends this rank's part in the job (MPI-4 section 11.2.2, `MPI_Finalize`): completes every
     /// operation that was started, waits for the other ranks, and reports what the program has left
-    /// behind. Handles that still exist afterwards can only be dropped.
+    /// behind. Handles that still exist afterwards can only be dropped, except buffers of
+    /// [`Comm::alloc`], which stay usable.
     ///
     /// # Errors
     /// [`PeerFailed`](crate::ErrorKind::PeerFailed) if a rank died instead;
@@ -145,10 +146,13 @@ impl<L: Level, D: Device> World<L, D> {
     #[doc(alias = "MPI_Finalize")]
     pub fn finalize(mut self) -> Result<Leaks> {
         self.end_own();
-        let leaks = Leaks {
-            communicators: self.comm.live() - 1,
-        };
+        let communicators = self.comm.live() - 1;
         self.comm.leave(Leave::Orderly)?;
+        let leaks = Leaks {
+            communicators,
+            // Counted now: the end has completed sends whose requests were dropped.
+            buffers: self.comm.hosted().allocated(),
+        };
         if leaks != Leaks::default() {
             portolan_core::log!(WARN, rank = self.rank(), %leaks, "left behind");
         }
@@ -181,10 +185,20 @@ impl<L: Level, D: Device> Drop for World<L, D> {
 pub struct Leaks {
     /// Communicators besides the world's that are still alive.
     pub communicators: u32,
+    /// Buffers of [`Comm::alloc`] that are still there, if they are in memory that the ranks of a
+    /// node share. Their values can still be used.
+    pub buffers: usize,
 }
 
 impl std::fmt::Display for Leaks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} communicator(s) not dropped", self.communicators)
+        let Self {
+            communicators,
+            buffers,
+        } = self;
+        write!(
+            f,
+            "{communicators} communicator(s) and {buffers} buffer(s) not dropped"
+        )
     }
 }

@@ -1,8 +1,8 @@
 //! SND-11: the thread level is in the types. The claims of this file hold if it compiles.
 
 use portolan::{
-    CartComm, Comm, InterComm, Message, Multiple, PersistentRecv, RecvRequest, Scope, SendRequest,
-    Single, World,
+    CartComm, Comm, InterComm, Memory, Message, Multiple, PersistentRecv, RecvRequest, Scope,
+    SendRequest, Single, World,
 };
 
 /// Has two candidates for types that are `Send`, so that naming it fails to compile for them.
@@ -47,6 +47,17 @@ fn multi_threaded_ranks_go_anywhere() {
     is_send::<SendRequest<Vec<u8>, Multiple>>();
     is_send::<RecvRequest<Box<[f64]>, Multiple>>();
     is_send::<PersistentRecv<Vec<u8>, Multiple>>();
+}
+
+/// Another thread may read, write and drop the values at any level: it does not call the device.
+#[test]
+fn memory_of_the_device_goes_anywhere() {
+    is_send::<Memory<f64>>();
+    is_sync::<Memory<f64>>();
+    is_send::<Memory<f64, Multiple>>();
+    is_sync::<Memory<f64, Multiple>>();
+    is_send::<SendRequest<Memory<f64, Multiple>, Multiple>>();
+    <SendRequest<Memory<f64>> as NotSend<_>>::holds();
 }
 
 #[test]

@@ -7,7 +7,7 @@ use portolan_datatype::{Datatype, Layout, first_invalid};
 
 use crate::Level;
 use crate::comm::raw::all_bytes;
-use crate::comm::{Buffer, BufferMut, Comm, Held, Part};
+use crate::comm::{Buffer, BufferMut, Comm, Held, Memory, Part};
 
 /// A buffer and the part of it that an operation uses: all of its values, or the items of a layout
 /// ([`strided`]).
@@ -53,9 +53,10 @@ impl<B: Buffer> fmt::Debug for Data<B> {
 }
 
 /// Types that can be given to an operation as a buffer: `&[T]`, `&mut [T]`, arrays and vectors by
-/// reference, buffers that own their values (`Vec<T>`, `Box<[T]>`, `Arc<[T]>`), and [`strided`]
-/// parts of them all. Collective operations take them, and those calls for messages that take parts
-/// of buffers ([`Comm::isend_owned`], [`Comm::send_init`], [`Comm::exchange`] and the like).
+/// reference, buffers that own their values (`Vec<T>`, `Box<[T]>`, `Arc<[T]>`,
+/// [`Memory<T>`](Memory)), and [`strided`] parts of them all. Collective operations take them, and
+/// those calls for messages that take parts of buffers ([`Comm::isend_owned`], [`Comm::send_init`],
+/// [`Comm::exchange`] and the like).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no buffer of an operation",
     label = "not a buffer",
@@ -141,6 +142,8 @@ by_reference! {
     [] &'a mut Vec<T> => &'a mut [T];
     [] &'a Box<[T]> => &'a [T];
     [] &'a mut Box<[T]> => &'a mut [T];
+    [L: Level, D: Device] &'a Memory<T, L, D> => &'a [T];
+    [L: Level, D: Device] &'a mut Memory<T, L, D> => &'a mut [T];
     [const N: usize] &'a [T; N] => &'a [T];
     [const N: usize] &'a mut [T; N] => &'a mut [T];
 }
@@ -223,6 +226,11 @@ impl<B: Buffer> Data<B> {
             return Ok(());
         }
         comm.check_span(self.memory(), self.count, self.item.layout())
+    }
+
+    /// See [`Buffer::abandon`].
+    pub(super) fn abandon(&mut self) {
+        self.held.abandon();
     }
 
     pub(super) fn into_buffer(self) -> B {

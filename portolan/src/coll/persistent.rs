@@ -9,7 +9,7 @@ use portolan_core::{Device, ErrorKind, Request, Result};
 use super::call::{Buffers, Collective, Look, View};
 use super::forms::any_bits;
 use super::ground::{Ground, Plan};
-use super::sides::Sides;
+use super::sides::{Private, Sides};
 use crate::any::AnyDevice;
 use crate::comm::{AnyRequest, Comm, Failed, Host, Sealed, abandon};
 
@@ -240,8 +240,9 @@ impl<C: Collective + Send + 'static, L: Level, D: Device> AnyRequest
 impl<C: Collective + Send + 'static, L: Level, D: Device> Drop for PersistentCollective<C, L, D> {
     fn drop(&mut self) {
         if self.active
-            && let Some(call) = self.call.take()
+            && let Some(mut call) = self.call.take()
         {
+            call.sides_mut().abandon();
             abandon(self.comm.hosted(), self.request, call, false);
         }
     }

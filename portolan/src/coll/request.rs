@@ -9,7 +9,7 @@ use portolan_core::{Device, Request, Result};
 use super::call::{Buffers, Collective};
 use super::forms::any_bits;
 use super::ground::Ground;
-use super::sides::Sides;
+use super::sides::{Private, Sides};
 use crate::any::AnyDevice;
 use crate::comm::{
     AnyRequest, Comm, Completion, Failed, Host, OwnedRequest, RequestFuture, Sealed, abandon,
@@ -142,7 +142,10 @@ impl<C: Collective + Send + 'static, L: Level, D: Device> CollectiveRequest<C, L
 
 impl<C: Collective + Send + 'static, L: Level, D: Device> Drop for CollectiveRequest<C, L, D> {
     fn drop(&mut self) {
-        let Some(call) = self.call.take() else { return };
+        let Some(mut call) = self.call.take() else {
+            return;
+        };
+        call.sides_mut().abandon();
         abandon(self.comm.hosted(), self.request, call, false);
     }
 }

@@ -38,6 +38,7 @@ impl<T: Datatype> Room<T> {
 // SAFETY: a vector's memory stays where it is. That it holds no values yet is [`Room`]'s own rule.
 unsafe impl<T: Datatype> Buffer for Room<T> {
     type Item = T;
+    type Rest = ();
     type View<'a>
         = ()
     where

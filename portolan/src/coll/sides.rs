@@ -92,6 +92,9 @@ pub trait Private: Sized {
 
     /// See [`Data::adopt`].
     fn adopt<L: Level, D: Device>(&mut self, comm: &Comm<L, D>) -> Result<()>;
+
+    /// See [`Buffer::abandon`].
+    fn abandon(&mut self);
 }
 
 /// A buffer to send from and one to receive into; given back as a pair.
@@ -151,6 +154,11 @@ impl<S: Buffer, R: BufferMut> Private for SendRecv<S, R> {
     fn adopt<L: Level, D: Device>(&mut self, comm: &Comm<L, D>) -> Result<()> {
         self.recv.adopt(comm)
     }
+
+    fn abandon(&mut self) {
+        self.send.abandon();
+        self.recv.abandon();
+    }
 }
 
 /// A buffer that is only sent from: that of a rank that contributes and receives nothing.
@@ -207,6 +215,10 @@ impl<S: Buffer> Private for SendOnly<S> {
 
     fn adopt<L: Level, D: Device>(&mut self, _: &Comm<L, D>) -> Result<()> {
         Ok(())
+    }
+
+    fn abandon(&mut self) {
+        self.send.abandon();
     }
 }
 
@@ -265,6 +277,10 @@ impl<R: BufferMut> Private for RecvOnly<R> {
     fn adopt<L: Level, D: Device>(&mut self, comm: &Comm<L, D>) -> Result<()> {
         self.recv.adopt(comm)
     }
+
+    fn abandon(&mut self) {
+        self.recv.abandon();
+    }
 }
 
 /// No buffer at all.
@@ -306,4 +322,6 @@ impl Private for NoBuffer {
     fn adopt<L: Level, D: Device>(&mut self, _: &Comm<L, D>) -> Result<()> {
         Ok(())
     }
+
+    fn abandon(&mut self) {}
 }

@@ -34,6 +34,7 @@ use crate::any::AnyDevice;
 use crate::hosted::{Hosted, Leave};
 
 pub(crate) use buffered::Budget;
+pub(crate) use memory::Freed;
 pub(crate) use owned::abandon;
 pub(crate) use part::Part;
 pub(crate) use parts::Held;

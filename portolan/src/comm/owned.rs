@@ -63,8 +63,8 @@ impl<B> From<Failed<B>> for Error {
 
 impl<L: Level, D: Device> Comm<L, D> {
     /// Starts a send of a buffer that the request owns until the operation is complete (MPI-4
-    /// section 3.7.2, `MPI_Isend`): a `Vec`, `Box<[T]>`, `Arc<[T]>` or `&'static [T]`, or a
-    /// [`strided`](crate::coll::strided) part of one.
+    /// section 3.7.2, `MPI_Isend`): a `Vec`, `Box<[T]>`, `Arc<[T]>` or `&'static [T]`, the memory
+    /// of [`alloc`](Self::alloc), or a [`strided`](crate::coll::strided) part of one.
     ///
     /// ```
     /// portolan::try_threads(2, |world| {
@@ -130,7 +130,7 @@ impl<L: Level, D: Device> Comm<L, D> {
 
     /// Starts a receive into a buffer that the request owns until the operation is complete (MPI-4
     /// section 3.7.2, `MPI_Irecv`): a `Vec` (its values, not its spare capacity) or `Box<[T]>`, or
-    /// a [`strided`](crate::coll::strided) part of one.
+    /// the memory of [`alloc`](Self::alloc), or a [`strided`](crate::coll::strided) part of one.
     ///
     /// The type must be one for which every bit pattern is valid; that is checked when the program
     /// is compiled. Receive `bool`s and enums with [`recv`](Self::recv) or
@@ -232,12 +232,15 @@ impl<B: StableBuf, L: Level, D: Device> Sealed for Pending<B, L, D> {
 
 impl<B: StableBuf, L: Level, D: Device> Drop for Pending<B, L, D> {
     fn drop(&mut self) {
-        let Some(held) = self.held.take() else { return };
+        let Some(mut held) = self.held.take() else {
+            return;
+        };
+        held.abandon();
         abandon(self.comm.hosted(), self.request, held, self.revocable);
     }
 }
 
-/// Gives up an active request. If the request is complete or can be cancelled, it ends at once;
+/// Gives up an active request. Buffers in `held` have been [told](super::Buffer::abandon). If the request is complete or can be cancelled, it ends at once;
 /// otherwise the device keeps the buffer until the request is complete.
 pub(crate) fn abandon<K: Send + 'static, D: Device>(
     device: &D,

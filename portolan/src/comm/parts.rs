@@ -10,22 +10,24 @@ use portolan_datatype::Datatype;
 
 /// A buffer taken apart: until it is put together again, no Rust reference or owner points to its
 /// memory.
-pub struct Parts<T> {
+pub struct Parts<T, Rest = ()> {
     /// First value.
     pub ptr: NonNull<T>,
     /// Number of initialised values.
     pub len: usize,
     /// Number of values that there is room for.
     pub capacity: usize,
+    /// What else the buffer is made of; `()` for most.
+    pub rest: Rest,
 }
 
-impl<T> fmt::Debug for Parts<T> {
+impl<T, Rest> fmt::Debug for Parts<T, Rest> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Parts")
             .field("ptr", &self.ptr)
             .field("len", &self.len)
             .field("capacity", &self.capacity)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
@@ -43,6 +45,9 @@ pub unsafe trait Buffer: Sized {
     /// What the buffer holds.
     type Item: Datatype;
 
+    /// What the buffer is made of besides its values; `()` for most.
+    type Rest;
+
     /// A view of the values, for the program while no operation uses them.
     type View<'a>
     where
@@ -52,22 +57,30 @@ pub unsafe trait Buffer: Sized {
     const BORROWED: bool = false;
 
     /// Takes the buffer apart.
-    fn into_parts(self) -> Parts<Self::Item>;
+    fn into_parts(self) -> Parts<Self::Item, Self::Rest>;
 
     /// Puts the buffer together again.
     ///
     /// # Safety
     /// `parts` came from [`into_parts`](Self::into_parts) of this type, and is used once.
-    unsafe fn from_parts(parts: Parts<Self::Item>) -> Self;
+    unsafe fn from_parts(parts: Parts<Self::Item, Self::Rest>) -> Self;
 
     /// The values.
     ///
     /// # Safety
     /// `parts` came from [`into_parts`](Self::into_parts) of this type, and no operation uses them
     /// for the lifetime of the view.
-    unsafe fn view<'a>(parts: &'a mut Parts<Self::Item>) -> Self::View<'a>
+    unsafe fn view<'a>(parts: &'a mut Parts<Self::Item, Self::Rest>) -> Self::View<'a>
     where
         Self: 'a;
+
+    /// Called before the device keeps the buffer until an operation is over, because the program
+    /// has dropped the request. The device then does nothing with the buffer but drop it, within a
+    /// call that makes progress and on any thread. A buffer that keeps the device gives that up
+    /// here. Most do nothing.
+    fn abandon(parts: &mut Parts<Self::Item, Self::Rest>) {
+        let _ = parts;
+    }
 }
 
 /// A buffer that the runtime may also write, because no other code can see its memory.
@@ -82,7 +95,7 @@ pub unsafe trait Buffer: Sized {
 pub unsafe trait BufferMut: Buffer {}
 
 /// A buffer that can be given to the runtime for the duration of an operation, and taken back
-/// afterwards: a `Vec`, `Box<[T]>`, `Arc<[T]>` or `&'static [T]`.
+/// afterwards: a `Vec`, `Box<[T]>`, `Arc<[T]>`, `&'static [T]`, or [`Memory`](crate::Memory).
 pub trait StableBuf: Buffer + Send + 'static {}
 
 impl<B: Buffer + Send + 'static> StableBuf for B {}
@@ -133,6 +146,7 @@ macro_rules! changing_view {
 // refers to it.
 unsafe impl<T: Datatype> Buffer for Vec<T> {
     type Item = T;
+    type Rest = ();
 
     changing_view!(T);
 
@@ -143,6 +157,7 @@ unsafe impl<T: Datatype> Buffer for Vec<T> {
             ptr,
             len: vec.len(),
             capacity: vec.capacity(),
+            rest: (),
         }
     }
 
@@ -158,6 +173,7 @@ unsafe impl<T: Datatype> BufferMut for Vec<T> {}
 // SAFETY: as for vectors.
 unsafe impl<T: Datatype> Buffer for Box<[T]> {
     type Item = T;
+    type Rest = ();
 
     changing_view!(T);
 
@@ -180,6 +196,7 @@ unsafe impl<T: Datatype> BufferMut for Box<[T]> {}
 // only reference.
 unsafe impl<T: Datatype> Buffer for Arc<[T]> {
     type Item = T;
+    type Rest = ();
 
     shared_view!(T);
 
@@ -198,6 +215,7 @@ unsafe impl<T: Datatype> Buffer for Arc<[T]> {
 // a `Self`.
 unsafe impl<'s, T: Datatype> Buffer for &'s [T] {
     type Item = T;
+    type Rest = ();
 
     const BORROWED: bool = true;
 
@@ -217,6 +235,7 @@ unsafe impl<'s, T: Datatype> Buffer for &'s [T] {
 // lifetime of a `Self`.
 unsafe impl<'s, T: Datatype> Buffer for &'s mut [T] {
     type Item = T;
+    type Rest = ();
 
     const BORROWED: bool = true;
 
@@ -242,6 +261,7 @@ fn parts_of<T>(slice: *mut [T]) -> Parts<T> {
         ptr: non_null(slice.cast()),
         len: slice.len(),
         capacity: slice.len(),
+        rest: (),
     }
 }
 
@@ -252,7 +272,7 @@ fn non_null<T>(ptr: *mut T) -> NonNull<T> {
 }
 
 /// A buffer that has been taken apart; dropping it drops the buffer.
-pub(crate) struct Held<B: Buffer>(ManuallyDrop<Parts<B::Item>>, PhantomData<B>);
+pub(crate) struct Held<B: Buffer>(ManuallyDrop<Parts<B::Item, B::Rest>>, PhantomData<B>);
 
 // SAFETY: it owns a `B`, which is `Send`; the pointer inside gives no access by itself.
 unsafe impl<B: Buffer + Send> Send for Held<B> {}
@@ -270,6 +290,11 @@ impl<B: Buffer> Held<B> {
 
     pub(crate) fn len(&self) -> usize {
         self.0.len
+    }
+
+    /// See [`Buffer::abandon`].
+    pub(crate) fn abandon(&mut self) {
+        B::abandon(&mut self.0);
     }
 
     /// The buffer itself.

@@ -205,9 +205,12 @@ impl<B: StableBuf, L: Level, D: Device> Sealed for Persistent<B, L, D> {
 
 impl<B: StableBuf, L: Level, D: Device> Drop for Persistent<B, L, D> {
     fn drop(&mut self) {
-        let Some(held) = self.held.take() else { return };
+        let Some(mut held) = self.held.take() else {
+            return;
+        };
         let device = self.comm.hosted();
         if self.active {
+            held.abandon();
             abandon(device, self.request, held, self.revocable);
         }
         // The request is inactive now. If it was already given up, the device rightly refuses.
