@@ -190,7 +190,7 @@ impl Error {
         .about_peer(peer)
     }
 
-    /// Adds what to try.
+    /// Adds what to try; [`advice`](Self::advice) gives it back.
     #[must_use]
     pub fn remedy(mut self, text: impl Into<String>) -> Self {
         self.0.remedy = Some(text.into());
@@ -259,6 +259,18 @@ impl Error {
         self.0.peer
     }
 
+    /// The name of the device that noticed the error, where it is known.
+    #[must_use]
+    pub fn device(&self) -> Option<&'static str> {
+        self.0.device
+    }
+
+    /// What to try, as [`remedy`](Self::remedy) has set it. The text of the error ends with it.
+    #[must_use]
+    pub fn advice(&self) -> Option<&str> {
+        self.0.remedy.as_deref()
+    }
+
     /// The status of the operation that failed: after a truncation, for example, source, tag and
     /// the bytes that did arrive.
     #[must_use]
@@ -302,6 +314,13 @@ impl std::error::Error for Error {
 impl UnwindSafe for Error {}
 impl RefUnwindSafe for Error {}
 
+impl From<crate::config::SettingError> for Error {
+    #[cold]
+    fn from(e: crate::config::SettingError) -> Self {
+        Self::new(ErrorKind::InvalidSetting, e.to_string()).caused_by(e)
+    }
+}
+
 impl From<portolan_datatype::LayoutError> for Error {
     #[cold]
     fn from(e: portolan_datatype::LayoutError) -> Self {
@@ -340,5 +359,28 @@ mod tests {
         let cause = cause.source().unwrap().downcast_ref::<OpError>();
         assert_eq!(cause.unwrap().to_string(), error.to_string());
         assert!(Error::new(ErrorKind::Internal, "").source().is_none());
+    }
+
+    #[test]
+    fn every_part_can_be_asked_for() {
+        let bare = Error::new(ErrorKind::InvalidRank, "no such rank");
+        assert_eq!(
+            (bare.rank(), bare.device(), bare.advice()),
+            (None, None, None)
+        );
+        let error = bare.remedy("use rank 0").on_rank(2).on_device("shm");
+        assert_eq!((error.rank(), error.device()), (Some(2), Some("shm")));
+        assert_eq!(error.advice(), Some("use rank 0"));
+        assert_eq!(error.to_string(), "rank 2 (shm): no such rank; use rank 0");
+    }
+
+    #[test]
+    fn errors_of_settings_convert() {
+        let settings = crate::config::Settings::from_variables([("PORTOLAN_SPIN", "never")]);
+        let error = Error::from(settings.unwrap_err());
+        assert_eq!(error.kind(), ErrorKind::InvalidSetting);
+        assert!(error.to_string().contains("PORTOLAN_SPIN=never"), "{error}");
+        let cause = error.source().unwrap();
+        assert!(cause.is::<crate::config::SettingError>());
     }
 }

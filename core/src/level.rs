@@ -16,7 +16,7 @@ mod sealed {
 }
 
 /// How many threads may use a device (`MPI_THREAD_SINGLE`/`FUNNELED` and `MPI_THREAD_MULTIPLE`).
-pub trait Level: sealed::Sealed + Sized + 'static {
+pub trait Level: sealed::Sealed + std::fmt::Debug + Sized + 'static {
     /// Whether several threads may call the device at once.
     const MULTIPLE: bool;
     /// The lock around a channel's state.

@@ -13,6 +13,9 @@ mod hello;
 #[path = "../src/bin/master_worker.rs"]
 mod master_worker;
 #[allow(dead_code)]
+#[path = "../src/bin/own_transport.rs"]
+mod own_transport;
+#[allow(dead_code)]
 #[path = "../src/bin/ring.rs"]
 mod ring;
 #[allow(dead_code)]
@@ -134,6 +137,14 @@ fn too_few_iterations_are_told() {
 
 /// The second version of the library is not loaded beside the first; the conformance suite runs
 /// over it with threads.
+#[test]
+fn a_transport_of_ones_own_carries_messages() {
+    for ranks in SIZES {
+        let sum = u64::from(ranks * (ranks - 1) / 2);
+        assert_eq!(own_transport::job(ranks).unwrap(), sum, "{ranks} ranks");
+    }
+}
+
 #[test]
 fn every_example_is_right_over_libfabric() {
     let networks = networks::networks().into_iter();

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use portolan_core::config::{OnFailure, Origin, SettingError, Settings};
+use portolan_core::config::{OnFailure, Origin, Settings};
 #[cfg(any(feature = "memory", feature = "ofi", feature = "shm"))]
 use portolan_core::engine::Engine;
 use portolan_core::engine::StuckHook;
@@ -165,9 +165,7 @@ impl<L: Level> Builder<L> {
         let mut settings = self.settings()?;
         if settings.origin("ON_FAILURE") == Some(Origin::Default) {
             // The process outlives a rank that fails, so it can still report the failure.
-            settings
-                .set("ON_FAILURE", "return")
-                .map_err(setting_error)?;
+            settings.set("ON_FAILURE", "return")?;
         }
         let vote = Vote::new(&settings, &candidates(place, &settings, Eager::No));
         let choice = decide(&[Arc::new(vote)])?;
@@ -177,9 +175,9 @@ impl<L: Level> Builder<L> {
     }
 
     fn settings(&self) -> Result<Settings> {
-        let mut settings = Settings::from_env().map_err(setting_error)?;
+        let mut settings = Settings::from_env()?;
         for (name, value) in &self.given {
-            settings.set(name, value).map_err(setting_error)?;
+            settings.set(name, value)?;
         }
         // From the beginning, so that messages logged while the job starts are printed too.
         log::to_stderr(settings.log());
@@ -298,11 +296,6 @@ fn announce(settings: &Settings, choice: &Choice, size: u32, kind: &str) {
     }
     // Without a standard error the text has no reader, so a failure is ignored.
     let _ = std::io::stderr().write_all(text.as_bytes());
-}
-
-#[cold]
-fn setting_error(error: SettingError) -> Error {
-    Error::new(ErrorKind::InvalidSetting, error.to_string()).caused_by(error)
 }
 
 #[cold]

@@ -79,7 +79,7 @@ mod run;
 mod world;
 
 pub use portolan_core::comm::{Errors, Key, Source, SplitBy, Tag, Tags};
-pub use portolan_core::config::{OnFailure, Settings};
+pub use portolan_core::config::{OnFailure, SettingError, Settings};
 pub use portolan_core::group::{Comparison, Group, RankRange};
 pub use portolan_core::level::{Level, Multiple, Single};
 pub use portolan_core::{Blame, Device, Error, ErrorKind, Result, Status};
@@ -92,9 +92,9 @@ pub use choose::{TransportInfo, rank_variables, transports};
 pub use comm::topology;
 pub use comm::{
     AnyRequest, Buffer, BufferMut, CartComm, Comm, Completion, DupRequest, Failed, InterComm,
-    InterDupRequest, Memory, Message, OwnedRequest, Parts, PersistentRecv, PersistentSend,
-    RecvRequest, RemoteLeader, RequestFuture, Scope, ScopedRecv, ScopedSend, SendRequest,
-    StableBuf, StableBufMut, wait_all, wait_any, wait_any_of, wait_some,
+    InterDupRequest, Memory, Message, OwnedMessage, OwnedRequest, Parts, PersistentRecv,
+    PersistentSend, RecvRequest, RemoteLeader, RequestFuture, Scope, ScopedRecv, ScopedSend,
+    SendRequest, StableBuf, StableBufMut, wait_all, wait_any, wait_any_of, wait_some,
 };
 pub use hosted::Hosted;
 pub use program_error::ProgramError;

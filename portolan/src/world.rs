@@ -46,7 +46,38 @@ impl<L: Level, D: Device> World<L, D> {
     }
 
     /// Makes a world on a device that the caller supplies: a third party's backend, or one that was
-    /// put together by hand.
+    /// put together by hand. A transport becomes a device by `portolan_core::Engine`;
+    /// `examples/src/bin/own_transport.rs` in the repository is a program with its own.
+    ///
+    /// ```
+    /// use std::thread;
+    ///
+    /// use portolan::{Result, Settings, Single, World};
+    /// use portolan_core::Engine;
+    /// use portolan_core::transport::memory;
+    ///
+    /// let settings = Settings::from_env()?;
+    /// thread::scope(|scope| -> Result<()> {
+    ///     let ranks: Vec<_> = memory::network(2)
+    ///         .into_iter()
+    ///         .map(|transport| {
+    ///             scope.spawn(|| -> Result<()> {
+    ///                 let device = Engine::<_, Single>::new(transport, &settings)?;
+    ///                 // SAFETY: no other code uses the device, and the level is `Single`.
+    ///                 let world = unsafe { World::<Single, _>::from_device(device, &settings) }?;
+    ///                 let comm = world.comm();
+    ///                 match comm.rank() {
+    ///                     0 => comm.send(b"ahoy", 1, 0)?,
+    ///                     _ => assert_eq!(comm.recv::<u8>(0, 0)?.0, b"ahoy"),
+    ///                 }
+    ///                 world.finalize().map(drop)
+    ///             })
+    ///         })
+    ///         .collect();
+    ///     ranks.into_iter().try_for_each(|rank| rank.join().expect("no panic"))
+    /// })?;
+    /// # Ok::<(), portolan::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`InvalidCommunicator`](crate::ErrorKind::InvalidCommunicator) if the device has a

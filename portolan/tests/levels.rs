@@ -1,8 +1,8 @@
 //! SND-11: the thread level is in the types. The claims of this file hold if it compiles.
 
 use portolan::{
-    CartComm, Comm, InterComm, Memory, Message, Multiple, PersistentRecv, RecvRequest, Scope,
-    SendRequest, Single, World,
+    CartComm, Comm, InterComm, Memory, Message, Multiple, OwnedMessage, PersistentRecv,
+    RecvRequest, Scope, SendRequest, Single, World,
 };
 
 /// Has two candidates for types that are `Send`, so that naming it fails to compile for them.
@@ -34,6 +34,7 @@ fn single_threaded_ranks_stay_in_their_thread() {
     <RecvRequest<Vec<u8>> as NotSend<_>>::holds();
     <PersistentRecv<Vec<u8>> as NotSend<_>>::holds();
     <Message<'static, Single, portolan::AnyDevice> as NotSend<_>>::holds();
+    <OwnedMessage as NotSend<_>>::holds();
 }
 
 #[test]
@@ -47,6 +48,7 @@ fn multi_threaded_ranks_go_anywhere() {
     is_send::<SendRequest<Vec<u8>, Multiple>>();
     is_send::<RecvRequest<Box<[f64]>, Multiple>>();
     is_send::<PersistentRecv<Vec<u8>, Multiple>>();
+    is_send::<OwnedMessage<Multiple>>();
 }
 
 /// Another thread may read, write and drop the values at any level: it does not call the device.

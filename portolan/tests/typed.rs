@@ -2,9 +2,11 @@
 
 mod common;
 
-use common::{SIZES, jobs, value};
+use common::{SIZES, jobs, jobs_with, value};
 use portolan::topology::{Dimension, Graph};
-use portolan::{Comparison, Datatype, ErrorKind, Group, Layout, RankRange, Source, Tag, Tags};
+use portolan::{
+    Builder, Comparison, Datatype, ErrorKind, Group, Layout, RankRange, Source, Tag, Tags,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Datatype)]
 struct Particle {
@@ -297,6 +299,71 @@ fn probes_see_and_matched_messages_wait_for_their_buffer() {
             assert_eq!(buf, [1, 2, 3]);
             Ok(())
         }
+    });
+}
+
+/// They wait beside their communicator, in any order, and are discarded when they are dropped.
+#[test]
+fn matched_messages_can_be_kept() {
+    struct Inbox {
+        comm: portolan::Comm,
+        waiting: Vec<portolan::OwnedMessage>,
+    }
+
+    jobs(&[2], |world| {
+        let comm = world.comm();
+        if comm.rank() == 0 {
+            let mut sends = Vec::new();
+            for number in 0..4u32 {
+                let values = vec![number; 1 + 10_000 * number as usize];
+                sends.push(comm.isend_owned(values, 1, number)?);
+            }
+            return portolan::wait_all(sends)
+                .into_iter()
+                .try_for_each(|send| Ok(drop(send?)));
+        }
+        let waiting = Vec::new();
+        let mut inbox = Inbox { comm, waiting };
+        for tag in 0..4u32 {
+            let message = inbox.comm.match_recv(0, tag)?.into_owned();
+            inbox.waiting.push(message);
+        }
+        assert_eq!(inbox.waiting[1].status().tag, 1);
+        assert_eq!(inbox.waiting[1].count::<u32>(), Some(10_001));
+        let mut buf = vec![0; 10_001];
+        inbox.waiting.swap_remove(1).recv_into(&mut buf)?;
+        assert_eq!(buf, vec![1u32; 10_001]);
+        assert_eq!(inbox.waiting.swap_remove(0).recv::<u32>()?.0, [0]);
+        assert_eq!(inbox.waiting.swap_remove(0).discard()?.tag, 2);
+        drop(inbox);
+        // The dropped one was discarded, and does not keep its sender in a wait.
+        assert!(world.comm().iprobe(0, 3)?.is_none());
+        Ok(())
+    });
+    jobs_with(Builder::new().multiple(), &[1], |world| {
+        let comm = world.comm();
+        comm.send(b"ahoy", 0, 0)?;
+        let message = comm.match_recv(0, 0)?.into_owned();
+        let text = std::thread::spawn(|| message.recv::<u8>()).join();
+        assert_eq!(text.expect("no panic")?.0, b"ahoy");
+        Ok(())
+    });
+}
+
+#[test]
+fn the_largest_tag_is_a_tag() {
+    jobs(&[1, 2], |world| {
+        let comm = world.comm();
+        let (other, most) = ((comm.rank() + 1) % comm.size(), comm.tag_ub());
+        assert!(most >= 32_767);
+        comm.send(&[comm.rank()], other, most)?;
+        assert_eq!(comm.recv_one::<u32>(other, most)?.0, other);
+        let error = comm.send(&[0u8], other, most + 1).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidTag);
+        let advice = format!("use tags 0 to {most}");
+        assert_eq!(error.advice(), Some(&advice[..]));
+        assert_eq!(error.device(), Some(comm.transport()));
+        Ok(())
     });
 }
 

@@ -10,7 +10,8 @@ use crate::any::AnyDevice;
 /// A matched message that waits for a buffer ([`Comm::match_recv`]).
 ///
 /// No other receive can take it. Dropping it discards the message; forgetting it leaks the
-/// message's memory.
+/// message's memory. To keep it in a struct or a queue, or to give it to another thread, make it an
+/// [`OwnedMessage`].
 #[must_use = "a message that is dropped is lost"]
 #[derive(Debug)]
 pub struct Message<'c, L: Level = Single, D: Device = AnyDevice<L>> {
@@ -107,6 +108,39 @@ impl<'c, L: Level, D: Device> Message<'c, L, D> {
         comm.raise(comm.hosted().discard(handle)).map(|()| status)
     }
 
+    /// The message with a handle of its communicator, so that it borrows nothing.
+    ///
+    /// ```
+    /// use std::collections::VecDeque;
+    ///
+    /// portolan::try_threads(2, |world| {
+    ///     let comm = world.comm();
+    ///     let other = 1 - comm.rank();
+    ///     comm.send(&[1u32, 2, 3], other, 0)?;
+    ///     comm.send(&[4u32], other, 0)?;
+    ///     let mut inbox = VecDeque::new();
+    ///     for _ in 0..2 {
+    ///         inbox.push_back(comm.match_recv(other, 0)?.into_owned());
+    ///     }
+    ///     drop(comm);
+    ///     while let Some(message) = inbox.pop_back() {
+    ///         let count = message.count::<u32>();
+    ///         assert_eq!(Some(message.recv::<u32>()?.0.len()), count);
+    ///     }
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), portolan::Error>(())
+    /// ```
+    pub fn into_owned(self) -> OwnedMessage<L, D> {
+        let status = self.status;
+        let (comm, handle) = self.open();
+        OwnedMessage {
+            comm: comm.clone(),
+            handle: Some(handle),
+            status,
+        }
+    }
+
     /// Takes out the handle, which the caller must now give back to the device.
     fn open(self) -> (&'c Comm<L, D>, device::Message) {
         let parts = (self.comm, self.handle);
@@ -119,5 +153,76 @@ impl<L: Level, D: Device> Drop for Message<'_, L, D> {
     fn drop(&mut self) {
         // A stale handle means that the device has ended, and the message with it.
         let _ = self.comm.hosted().discard(self.handle);
+    }
+}
+
+/// A matched message with a handle of its communicator ([`Message::into_owned`]). At level
+/// [`Multiple`](crate::Multiple) it may go to another thread.
+///
+/// No other receive can take it. Dropping it discards the message; forgetting it leaks the
+/// message's memory.
+#[must_use = "a message that is dropped is lost"]
+#[derive(Debug)]
+pub struct OwnedMessage<L: Level = Single, D: Device = AnyDevice<L>> {
+    comm: Comm<L, D>,
+    /// Taken when the message is received.
+    handle: Option<device::Message>,
+    status: Status,
+}
+
+impl<L: Level, D: Device> OwnedMessage<L, D> {
+    /// The message's source, tag and length in bytes.
+    #[must_use]
+    pub fn status(&self) -> &Status {
+        &self.status
+    }
+
+    /// How many values of `T` the message holds; `None` if it is not a whole number of them (MPI-4
+    /// section 3.2.5, `MPI_Get_count`).
+    #[doc(alias = "MPI_Get_count")]
+    #[must_use]
+    pub fn count<T: Datatype>(&self) -> Option<usize> {
+        self.status.count::<T>()
+    }
+
+    /// Receives the message into `buf` (MPI-4 section 3.8.3, `MPI_Mrecv`).
+    ///
+    /// # Errors
+    /// As [`Comm::recv_into`]. The message is gone either way.
+    #[doc(alias = "MPI_Mrecv")]
+    pub fn recv_into<T: Datatype>(mut self, buf: &mut [T]) -> Result<Status> {
+        self.lend().recv_into(buf)
+    }
+
+    /// Receives the message into a vector of its length (MPI-4 section 3.8.3, `MPI_Mrecv`).
+    ///
+    /// # Errors
+    /// As [`Comm::recv`]. The message is gone either way.
+    #[doc(alias = "MPI_Mrecv")]
+    pub fn recv<T: Datatype>(mut self) -> Result<(Vec<T>, Status)> {
+        self.lend().recv()
+    }
+
+    /// Discards the message: it counts as received.
+    ///
+    /// # Errors
+    /// [`PeerFailed`](crate::ErrorKind::PeerFailed).
+    pub fn discard(mut self) -> Result<Status> {
+        self.lend().discard()
+    }
+
+    /// The message as one that borrows the communicator.
+    fn lend(&mut self) -> Message<'_, L, D> {
+        let handle = self.handle.take();
+        let handle = handle.expect("a message is received once");
+        Message::new(&self.comm, handle, self.status)
+    }
+}
+
+impl<L: Level, D: Device> Drop for OwnedMessage<L, D> {
+    fn drop(&mut self) {
+        if self.handle.is_some() {
+            drop(self.lend());
+        }
     }
 }

@@ -42,7 +42,7 @@ pub(crate) use scope::Registered;
 pub(crate) use wait::{Host, Sealed, any_request};
 
 pub use inter::{InterComm, RemoteLeader};
-pub use late::Message;
+pub use late::{Message, OwnedMessage};
 pub use later::{DupRequest, InterDupRequest};
 pub use memory::Memory;
 pub use owned::{Completion, Failed, RecvRequest, RequestFuture, SendRequest};
@@ -81,6 +81,23 @@ pub use wait::{AnyRequest, OwnedRequest, wait_all, wait_any, wait_any_of, wait_s
 /// [`intercomm_create`](Self::intercomm_create). Every rank makes the collective calls on a
 /// communicator, including those that make communicators, in the same order. Several threads may
 /// make collective calls on different communicators at once.
+///
+/// # In libraries
+/// `&Comm` in a signature is `&Comm<Single, AnyDevice<Single>>`, which a program at level
+/// [`Multiple`](crate::Multiple) or on a device of its own cannot pass. A library takes a
+/// communicator of any level and device:
+///
+/// ```
+/// use portolan::{Comm, Device, Level, Op, Result};
+///
+/// pub fn norm<L: Level, D: Device>(comm: &Comm<L, D>, mine: &[f64]) -> Result<f64> {
+///     let squares: f64 = mine.iter().map(|x| x * x).sum();
+///     Ok(comm.allreduce_one(squares, &Op::SUM)?.sqrt())
+/// }
+/// ```
+///
+/// A library that keeps a communicator keeps one of its own ([`dup`](Self::dup)), in a struct with
+/// the same two parameters.
 ///
 /// # Errors
 /// Every error says what went wrong, on which rank, and what to try, and has a
@@ -161,6 +178,14 @@ impl<L: Level, D: Device> Comm<L, D> {
     #[must_use]
     pub fn size(&self) -> u32 {
         self.inner.size()
+    }
+
+    /// The largest tag that the device supports (MPI-4 section 9.1.2, `MPI_TAG_UB`): at least 32767,
+    /// the same on all ranks of a job.
+    #[doc(alias = "MPI_TAG_UB")]
+    #[must_use]
+    pub fn tag_ub(&self) -> u32 {
+        self.hosted().attributes().tag_ub
     }
 
     /// Makes another communicator with the same ranks (MPI-4 section 7.4.2, `MPI_Comm_dup`). A

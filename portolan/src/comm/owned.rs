@@ -346,9 +346,10 @@ request! {
 
 /// A request as a future; made by `.await`.
 ///
-/// It makes progress when it is polled, and asks to be polled again as soon as possible, which
-/// keeps its executor's thread busy. So await requests only on a thread that has nothing else to
-/// do.
+/// Awaiting polls without pause: until the operation is complete, the future asks to be polled again
+/// at once. It keeps one thread of its executor busy; the other tasks of that thread take turns with
+/// it. Where a busy thread is unwelcome, hand the request to a thread that may block, and
+/// [`wait`](OwnedRequest::wait) for it there.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless they are polled"]
 pub struct RequestFuture<R>(pub(crate) Option<R>);
