@@ -167,7 +167,7 @@ impl<L: Level, D: Device> World<L, D> {
     /// this has been called before.
     ///
     /// ```
-    /// let world = portolan::Jobs::in_process(1)?.remove(0);
+    /// let world = portolan::in_process(1)?.remove(0);
     /// assert!(world.set_accelerators(vec![])); // None: such memory is refused.
     /// # Ok::<(), portolan::Error>(())
     /// ```

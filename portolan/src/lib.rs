@@ -98,7 +98,7 @@ pub use comm::{
 };
 pub use hosted::Hosted;
 pub use program_error::ProgramError;
-pub use ranks::{Jobs, run_threads, threads, try_threads};
+pub use ranks::{Jobs, in_process, run_threads, threads, try_threads};
 pub use run::run;
 pub use world::{Leaks, World};
 

@@ -108,38 +108,45 @@ where
     Builder::new().run_threads(n, body)
 }
 
-/// Jobs whose ranks live in this process and are driven by hand.
+/// Makes the `n` ranks of a job for one thread, which steps them in an order of its choosing: for
+/// deterministic tests, fuzzing and counting instructions.
+///
+/// Only calls that do not wait for another rank are useful here, because a blocking call would wait
+/// for a rank that the thread is not stepping. Each rank leaves the job when it is dropped.
+///
+/// ```
+/// let worlds = portolan::in_process(2)?;
+/// let (zero, one) = (worlds[0].comm(), worlds[1].comm());
+/// let incoming = one.irecv_owned(vec![0u8; 4], 0, 0)?;
+/// zero.isend_owned(b"ahoy".to_vec(), 1, 0)?.wait()?;
+/// assert!(incoming.is_complete());
+/// assert_eq!(incoming.wait()?.buf, b"ahoy");
+/// # Ok::<(), portolan::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`Builder::threads`].
+pub fn in_process(n: u32) -> Result<Vec<World>> {
+    Builder::new().in_process(n)
+}
+
+/// The former place of [`in_process`].
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Jobs;
 
 impl Jobs {
-    /// Makes the `n` ranks of a job for one thread, which steps them in an order of its choosing:
-    /// for deterministic tests, fuzzing and counting instructions.
-    ///
-    /// Only calls that do not wait for another rank are useful here, because a blocking call would
-    /// wait for a rank that the thread is not stepping. Each rank leaves the job when it is
-    /// dropped.
-    ///
-    /// ```
-    /// let worlds = portolan::Jobs::in_process(2)?;
-    /// let (zero, one) = (worlds[0].comm(), worlds[1].comm());
-    /// let incoming = one.irecv_owned(vec![0u8; 4], 0, 0)?;
-    /// zero.isend_owned(b"ahoy".to_vec(), 1, 0)?.wait()?;
-    /// assert!(incoming.is_complete());
-    /// assert_eq!(incoming.wait()?.buf, b"ahoy");
-    /// # Ok::<(), portolan::Error>(())
-    /// ```
+    /// As [`in_process`].
     ///
     /// # Errors
     /// As [`Builder::threads`].
     pub fn in_process(n: u32) -> Result<Vec<World>> {
-        Builder::new().in_process(n)
+        in_process(n)
     }
 }
 
 impl<L: Level> Builder<L> {
-    /// Makes the `n` ranks of a job for one thread, which steps them. See [`Jobs::in_process`].
+    /// Makes the `n` ranks of a job for one thread, which steps them. See [`in_process`].
     ///
     /// # Errors
     /// As [`threads`](Self::threads).

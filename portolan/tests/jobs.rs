@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use common::{SIZES, jobs, jobs_with};
+use portolan::coll::Allreduce;
 use portolan::{Builder, ErrorKind, Errors, Jobs, Key, Op, Source, Tags, World};
 
 #[test]
@@ -533,6 +534,11 @@ fn collectives_agree_at_every_size() {
         // operand's last.
         let ends = Op::new(false, |a: (u32, u32), b: (u32, u32)| (a.0, b.1));
         assert_eq!(comm.allreduce_one((me, me), &ends)?, (0, n - 1));
+        // An operator is lent or given away, in either form of the call.
+        let mut both = [(me, me)];
+        comm.run(Allreduce::in_place(&mut both, &ends))?;
+        assert_eq!(both, [(0, n - 1)]);
+        assert_eq!(comm.allreduce_one((me, me), ends)?, (0, n - 1));
         comm.barrier()
     });
 }

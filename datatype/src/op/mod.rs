@@ -335,6 +335,13 @@ impl From<Predefined> for Op {
     }
 }
 
+impl From<&Op> for Op {
+    #[inline]
+    fn from(op: &Op) -> Op {
+        op.clone()
+    }
+}
+
 impl fmt::Debug for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Op({})", self.name())

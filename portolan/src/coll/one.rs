@@ -38,9 +38,9 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Errors
     /// As [`run`](Self::run).
     #[doc(alias = "MPI_Allreduce")]
-    pub fn allreduce_one<T: Datatype>(&self, value: T, op: &Op) -> Result<T> {
+    pub fn allreduce_one<T: Datatype>(&self, value: T, op: impl Into<Op>) -> Result<T> {
         let mut data = [value];
-        self.lend(&mut Allreduce::in_place(&mut data, op.clone()))?;
+        self.lend(&mut Allreduce::in_place(&mut data, op))?;
         Ok(data[0])
     }
 
@@ -50,9 +50,14 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Errors
     /// As [`run`](Self::run).
     #[doc(alias = "MPI_Reduce")]
-    pub fn reduce_one<T: Datatype>(&self, value: T, op: &Op, root: u32) -> Result<Option<T>> {
+    pub fn reduce_one<T: Datatype>(
+        &self,
+        value: T,
+        op: impl Into<Op>,
+        root: u32,
+    ) -> Result<Option<T>> {
         let mut data = [value];
-        self.lend(&mut Reduce::in_place(&mut data, op.clone(), root))?;
+        self.lend(&mut Reduce::in_place(&mut data, op, root))?;
         Ok((self.rank() == root).then_some(data[0]))
     }
 
@@ -61,9 +66,9 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Errors
     /// As [`run`](Self::run).
     #[doc(alias = "MPI_Scan")]
-    pub fn scan_one<T: Datatype>(&self, value: T, op: &Op) -> Result<T> {
+    pub fn scan_one<T: Datatype>(&self, value: T, op: impl Into<Op>) -> Result<T> {
         let mut data = [value];
-        self.lend(&mut Scan::in_place(&mut data, op.clone()))?;
+        self.lend(&mut Scan::in_place(&mut data, op))?;
         Ok(data[0])
     }
 
@@ -86,9 +91,9 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Errors
     /// As [`run`](Self::run).
     #[doc(alias = "MPI_Exscan")]
-    pub fn exscan_one<T: Datatype>(&self, value: T, op: &Op) -> Result<Option<T>> {
+    pub fn exscan_one<T: Datatype>(&self, value: T, op: impl Into<Op>) -> Result<Option<T>> {
         let mut data = [value];
-        self.lend(&mut Exscan::in_place(&mut data, op.clone()))?;
+        self.lend(&mut Exscan::in_place(&mut data, op))?;
         Ok((self.rank() != 0).then_some(data[0]))
     }
 

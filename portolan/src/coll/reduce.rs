@@ -52,23 +52,35 @@ impl<S: Buffer, R: BufferMut<Item = S::Item>> Reduce<SendRecv<S, R>> {
     pub fn new(
         send: impl IntoData<Buffer = S>,
         recv: impl IntoData<Buffer = R>,
-        op: Op,
+        op: impl Into<Op>,
         root: impl Into<Root>,
     ) -> Self {
         let (send, recv) = (send.into_data(), recv.into_data());
         let sides = SendRecv { send, recv };
         let root = root.into();
-        Self { sides, op, root }
+        Self {
+            sides,
+            op: op.into(),
+            root,
+        }
     }
 }
 
 impl<S: Buffer> Reduce<SendOnly<S>> {
     /// The call of a rank that is not the root.
-    pub fn contribute(send: impl IntoData<Buffer = S>, op: Op, root: impl Into<Root>) -> Self {
+    pub fn contribute(
+        send: impl IntoData<Buffer = S>,
+        op: impl Into<Op>,
+        root: impl Into<Root>,
+    ) -> Self {
         let send = send.into_data();
         let sides = SendOnly { send };
         let root = root.into();
-        Self { sides, op, root }
+        Self {
+            sides,
+            op: op.into(),
+            root,
+        }
     }
 }
 
@@ -76,11 +88,19 @@ impl<R: BufferMut> Reduce<RecvOnly<R>> {
     /// Every rank contributes `data`. At rank `root` the result takes its place (`MPI_IN_PLACE`);
     /// elsewhere it stays as it is.
     #[doc(alias = "MPI_IN_PLACE")]
-    pub fn in_place(data: impl IntoData<Buffer = R>, op: Op, root: impl Into<Root>) -> Self {
+    pub fn in_place(
+        data: impl IntoData<Buffer = R>,
+        op: impl Into<Op>,
+        root: impl Into<Root>,
+    ) -> Self {
         let recv = data.into_data();
         let sides = RecvOnly { recv };
         let root = root.into();
-        Self { sides, op, root }
+        Self {
+            sides,
+            op: op.into(),
+            root,
+        }
     }
 }
 
@@ -138,21 +158,27 @@ macro_rules! reduction {
             pub fn new(
                 send: impl IntoData<Buffer = S>,
                 recv: impl IntoData<Buffer = R>,
-                op: Op,
+                op: impl Into<Op>,
             ) -> Self {
                 let (send, recv) = (send.into_data(), recv.into_data());
                 let sides = SendRecv { send, recv };
-                Self { sides, op }
+                Self {
+                    sides,
+                    op: op.into(),
+                }
             }
         }
 
         impl<R: BufferMut> $name<RecvOnly<R>> {
             /// Every rank contributes `data`, and the result takes its place (`MPI_IN_PLACE`).
             #[doc(alias = "MPI_IN_PLACE")]
-            pub fn in_place(data: impl IntoData<Buffer = R>, op: Op) -> Self {
+            pub fn in_place(data: impl IntoData<Buffer = R>, op: impl Into<Op>) -> Self {
                 let recv = data.into_data();
                 let sides = RecvOnly { recv };
-                Self { sides, op }
+                Self {
+                    sides,
+                    op: op.into(),
+                }
             }
         }
 

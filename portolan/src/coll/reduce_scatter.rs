@@ -1,5 +1,7 @@
 //! Reductions whose result is dealt out to the ranks, and the local reduction.
 
+use std::borrow::Borrow;
+
 use portolan_coll::Operation;
 use portolan_coll::inter::InterOperation;
 #[cfg(doc)]
@@ -50,13 +52,13 @@ impl<S: Buffer, R: BufferMut<Item = S::Item>> ReduceScatter<SendRecv<S, R>> {
         send: impl IntoData<Buffer = S>,
         recv: impl IntoData<Buffer = R>,
         counts: &[usize],
-        op: Op,
+        op: impl Into<Op>,
     ) -> Self {
         let (send, recv) = (send.into_data(), recv.into_data());
         Self {
             sides: SendRecv { send, recv },
             counts: counts.to_vec(),
-            op,
+            op: op.into(),
         }
     }
 }
@@ -65,12 +67,12 @@ impl<R: BufferMut> ReduceScatter<RecvOnly<R>> {
     /// Every rank contributes `data`. Afterwards its block of the result is at the beginning of
     /// `data` (`MPI_IN_PLACE`), and the rest is unspecified.
     #[doc(alias = "MPI_IN_PLACE")]
-    pub fn in_place(data: impl IntoData<Buffer = R>, counts: &[usize], op: Op) -> Self {
+    pub fn in_place(data: impl IntoData<Buffer = R>, counts: &[usize], op: impl Into<Op>) -> Self {
         let recv = data.into_data();
         Self {
             sides: RecvOnly { recv },
             counts: counts.to_vec(),
-            op,
+            op: op.into(),
         }
     }
 }
@@ -129,10 +131,17 @@ pub struct ReduceScatterBlock<B: Receives> {
 impl<S: Buffer, R: BufferMut<Item = S::Item>> ReduceScatterBlock<SendRecv<S, R>> {
     /// Every rank contributes `send`, which has a block for every rank; rank `i` receives block `i`
     /// of the result into `recv`.
-    pub fn new(send: impl IntoData<Buffer = S>, recv: impl IntoData<Buffer = R>, op: Op) -> Self {
+    pub fn new(
+        send: impl IntoData<Buffer = S>,
+        recv: impl IntoData<Buffer = R>,
+        op: impl Into<Op>,
+    ) -> Self {
         let (send, recv) = (send.into_data(), recv.into_data());
         let sides = SendRecv { send, recv };
-        Self { sides, op }
+        Self {
+            sides,
+            op: op.into(),
+        }
     }
 }
 
@@ -140,10 +149,13 @@ impl<R: BufferMut> ReduceScatterBlock<RecvOnly<R>> {
     /// Every rank contributes `data`. Afterwards its block of the result is at the beginning of
     /// `data` (`MPI_IN_PLACE`), and the rest is unspecified.
     #[doc(alias = "MPI_IN_PLACE")]
-    pub fn in_place(data: impl IntoData<Buffer = R>, op: Op) -> Self {
+    pub fn in_place(data: impl IntoData<Buffer = R>, op: impl Into<Op>) -> Self {
         let recv = data.into_data();
         let sides = RecvOnly { recv };
-        Self { sides, op }
+        Self {
+            sides,
+            op: op.into(),
+        }
     }
 }
 
@@ -209,7 +221,8 @@ impl<B: Receives> Collective for ReduceScatterBlock<B> {
 /// [`InvalidLayout`](ErrorKind::InvalidLayout) for a type that the operator does not support,
 /// [`InvalidValue`](ErrorKind::InvalidValue) if the result is not a valid value of the type.
 #[doc(alias = "MPI_Reduce_local")]
-pub fn reduce_local<T: Datatype>(input: &[T], inout: &mut [T], op: &Op) -> Result<()> {
-    op.apply_slices(input, inout)
+pub fn reduce_local<T: Datatype>(input: &[T], inout: &mut [T], op: impl Borrow<Op>) -> Result<()> {
+    op.borrow()
+        .apply_slices(input, inout)
         .map_err(|error| Error::from(error).during("reduce_local"))
 }

@@ -169,10 +169,10 @@ impl<L: Level, D: Device> Comm<L, D> {
         &self,
         send: &[T],
         recv: &mut [T],
-        op: &Op,
+        op: impl Into<Op>,
         root: u32,
     ) -> Result<()> {
-        self.lend(&mut Reduce::new(send, recv, op.clone(), root))
+        self.lend(&mut Reduce::new(send, recv, op, root))
     }
 
     /// Combines the ranks' values item by item and gives the result to every rank (MPI-4 section
@@ -194,16 +194,21 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Errors
     /// As [`run`](Self::run).
     #[doc(alias = "MPI_Allreduce")]
-    pub fn allreduce<T: Datatype>(&self, send: &[T], recv: &mut [T], op: &Op) -> Result<()> {
-        self.lend(&mut Allreduce::new(send, recv, op.clone()))
+    pub fn allreduce<T: Datatype>(
+        &self,
+        send: &[T],
+        recv: &mut [T],
+        op: impl Into<Op>,
+    ) -> Result<()> {
+        self.lend(&mut Allreduce::new(send, recv, op))
     }
 
     /// As [`allreduce`](Self::allreduce), with the result in place of the contribution.
     ///
     /// # Errors
     /// As [`run`](Self::run).
-    pub fn allreduce_in_place<T: Datatype>(&self, data: &mut [T], op: &Op) -> Result<()> {
-        self.lend(&mut Allreduce::in_place(data, op.clone()))
+    pub fn allreduce_in_place<T: Datatype>(&self, data: &mut [T], op: impl Into<Op>) -> Result<()> {
+        self.lend(&mut Allreduce::in_place(data, op))
     }
 
     /// Combines the ranks' values item by item and deals out the result, `counts[i]` items to rank
@@ -217,9 +222,9 @@ impl<L: Level, D: Device> Comm<L, D> {
         send: &[T],
         recv: &mut [T],
         counts: &[usize],
-        op: &Op,
+        op: impl Into<Op>,
     ) -> Result<()> {
-        self.lend(&mut ReduceScatter::new(send, recv, counts, op.clone()))
+        self.lend(&mut ReduceScatter::new(send, recv, counts, op))
     }
 
     /// Combines the ranks' values item by item and deals out the result in equal parts (MPI-4
@@ -232,9 +237,9 @@ impl<L: Level, D: Device> Comm<L, D> {
         &self,
         send: &[T],
         recv: &mut [T],
-        op: &Op,
+        op: impl Into<Op>,
     ) -> Result<()> {
-        self.lend(&mut ReduceScatterBlock::new(send, recv, op.clone()))
+        self.lend(&mut ReduceScatterBlock::new(send, recv, op))
     }
 
     /// Gives rank `i` the combination of the values of ranks 0 to `i` (MPI-4 section 6.11.1,
@@ -243,8 +248,8 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Errors
     /// As [`run`](Self::run).
     #[doc(alias = "MPI_Scan")]
-    pub fn scan<T: Datatype>(&self, send: &[T], recv: &mut [T], op: &Op) -> Result<()> {
-        self.lend(&mut Scan::new(send, recv, op.clone()))
+    pub fn scan<T: Datatype>(&self, send: &[T], recv: &mut [T], op: impl Into<Op>) -> Result<()> {
+        self.lend(&mut Scan::new(send, recv, op))
     }
 
     /// Gives rank `i` the combination of the values of ranks 0 to `i` − 1; rank 0's `recv` stays as
@@ -253,8 +258,8 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// # Errors
     /// As [`run`](Self::run).
     #[doc(alias = "MPI_Exscan")]
-    pub fn exscan<T: Datatype>(&self, send: &[T], recv: &mut [T], op: &Op) -> Result<()> {
-        self.lend(&mut Exscan::new(send, recv, op.clone()))
+    pub fn exscan<T: Datatype>(&self, send: &[T], recv: &mut [T], op: impl Into<Op>) -> Result<()> {
+        self.lend(&mut Exscan::new(send, recv, op))
     }
 
     /// Gives every rank the values of its sources in the topology, equally many from each (MPI-4
