@@ -15,10 +15,10 @@ use crate::{Builder, ProgramError, World};
 ///
 /// If `body` fails, with an error of this crate or of the program's own, the error and its causes
 /// are printed with the rank's number. [`ProgramError`] says which types `body` may return:
-/// `Box<dyn Error>` is one of them. `run` then returns the exit code 1 at once, without waiting for the other
-/// ranks; they notice the failure. By contrast, a program that calls [`init`](crate::init) itself,
-/// and returns an error of its own from `main`, first waits for the other ranks when its world is
-/// dropped.
+/// `Box<dyn Error>` is one of them. `run` then returns the exit code 1 at once, without waiting for
+/// the other ranks; they notice the failure. By contrast, a program that calls
+/// [`init`](crate::init) itself, and returns an error of its own from `main`, first waits for the
+/// other ranks when its world is dropped.
 ///
 /// Under `on_failure = return`, a rank may learn from one of its calls that another rank has
 /// failed, and go on until `body` returns `Ok`. Such a rank has succeeded: the exit code is 0. If

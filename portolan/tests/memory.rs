@@ -42,10 +42,7 @@ where
         assert!(outgoing.iter().all(|&value| value == u64::from(me)));
 
         // An error gives it back, too.
-        let failed = comm
-            .isend_owned(outgoing, n, 0)
-            .err()
-            .expect("no such rank");
+        let failed = comm.isend_owned(outgoing, n, 0).unwrap_err();
         assert_eq!(failed.error.kind(), ErrorKind::InvalidRank);
         assert_eq!(failed.buf.as_ptr(), places[1]);
 

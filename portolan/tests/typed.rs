@@ -320,7 +320,7 @@ fn matched_messages_can_be_kept() {
             }
             return portolan::wait_all(sends)
                 .into_iter()
-                .try_for_each(|send| Ok(drop(send?)));
+                .try_for_each(|send| send.map(drop).map_err(portolan::Error::from));
         }
         let waiting = Vec::new();
         let mut inbox = Inbox { comm, waiting };

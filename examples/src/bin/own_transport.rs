@@ -80,18 +80,21 @@ fn rank(transport: Queues, settings: &Settings) -> Result<u64> {
     Ok(sum[0])
 }
 
+/// Packets on their way from one rank to another.
+type Queue = Mutex<VecDeque<(Header, Vec<u8>)>>;
+
 /// What the ranks share.
 struct Network {
     size: u32,
     /// Packets from rank to rank; see [`Network::queue`].
-    queues: Vec<Mutex<VecDeque<(Header, Vec<u8>)>>>,
+    queues: Vec<Queue>,
     left: Vec<AtomicBool>,
     failed: Mutex<Vec<Option<String>>>,
     failures: AtomicU32,
 }
 
 impl Network {
-    fn queue(&self, from: u32, to: u32) -> &Mutex<VecDeque<(Header, Vec<u8>)>> {
+    fn queue(&self, from: u32, to: u32) -> &Queue {
         &self.queues[(from * self.size + to) as usize]
     }
 }

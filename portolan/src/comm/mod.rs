@@ -180,8 +180,8 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.inner.size()
     }
 
-    /// The largest tag that the device supports (MPI-4 section 9.1.2, `MPI_TAG_UB`): at least 32767,
-    /// the same on all ranks of a job.
+    /// The largest tag that the device supports (MPI-4 section 9.1.2, `MPI_TAG_UB`): at least
+    /// 32767, the same on all ranks of a job.
     #[doc(alias = "MPI_TAG_UB")]
     #[must_use]
     pub fn tag_ub(&self) -> u32 {

@@ -240,8 +240,9 @@ impl<B: StableBuf, L: Level, D: Device> Drop for Pending<B, L, D> {
     }
 }
 
-/// Gives up an active request. Buffers in `held` have been [told](super::Buffer::abandon). If the request is complete or can be cancelled, it ends at once;
-/// otherwise the device keeps the buffer until the request is complete.
+/// Gives up an active request. Buffers in `held` have been [told](super::Buffer::abandon). If the
+/// request is complete or can be cancelled, it ends at once; otherwise the device keeps the buffer
+/// until the request is complete.
 pub(crate) fn abandon<K: Send + 'static, D: Device>(
     device: &D,
     request: Request,
@@ -346,10 +347,10 @@ request! {
 
 /// A request as a future; made by `.await`.
 ///
-/// Awaiting polls without pause: until the operation is complete, the future asks to be polled again
-/// at once. It keeps one thread of its executor busy; the other tasks of that thread take turns with
-/// it. Where a busy thread is unwelcome, hand the request to a thread that may block, and
-/// [`wait`](OwnedRequest::wait) for it there.
+/// Awaiting polls without pause: until the operation is complete, the future asks to be polled
+/// again at once. It keeps one thread of its executor busy; the other tasks of that thread take
+/// turns with it. Where a busy thread is unwelcome, hand the request to a thread that may block,
+/// and [`wait`](OwnedRequest::wait) for it there.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless they are polled"]
 pub struct RequestFuture<R>(pub(crate) Option<R>);

@@ -159,10 +159,10 @@ fn received_values_are_values() {
         let seen = |a: Light, b: Light| if a == Light::Red { b } else { a };
         let kind = match me {
             1 => comm
-                .allreduce_in_place(&mut [7u8], &Op::new(true, |_: u8, _: u8| 9))
+                .allreduce_in_place(&mut [7u8], Op::new(true, |_: u8, _: u8| 9))
                 .map_err(|error| error.kind()),
             _ => comm
-                .allreduce_in_place(&mut light, &Op::new(true, seen))
+                .allreduce_in_place(&mut light, Op::new(true, seen))
                 .map_err(|error| error.kind()),
         };
         assert_eq!(
@@ -227,6 +227,6 @@ fn a_local_reduction_that_is_refused_says_once_what_to_do() {
     );
     let pairs = reduce_local(&[1.0], &mut [2.0], &Op::MAXLOC);
     refused(pairs, ErrorKind::InvalidLayout, "such as Pair<f64>");
-    let types = reduce_local(&[1.0], &mut [2.0], &Op::new(true, |a: u8, b: u8| a | b));
+    let types = reduce_local(&[1.0], &mut [2.0], Op::new(true, |a: u8, b: u8| a | b));
     refused(types, ErrorKind::InvalidLayout, "; use Layout::of::<");
 }
