@@ -227,9 +227,12 @@ impl std::fmt::Display for Leaks {
             communicators,
             buffers,
         } = self;
-        write!(
-            f,
-            "{communicators} communicator(s) and {buffers} buffer(s) not dropped"
-        )
+        match buffers {
+            0 => write!(f, "{communicators} communicator(s) not dropped"),
+            _ => write!(
+                f,
+                "{communicators} communicator(s) and {buffers} buffer(s) not dropped"
+            ),
+        }
     }
 }
