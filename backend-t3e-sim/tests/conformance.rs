@@ -4,7 +4,7 @@
 use portolan_conformance::{Job, Sut, on_threads, suite};
 use portolan_core::Engine;
 use portolan_core::level::Multiple;
-use portolan_core::transport::memory::Memory;
+use portolan_core::transport::memory::InMemory;
 use portolan_t3e_sim::{T3e, device, in_process};
 
 /// A T3E-900 that keeps everything in order.
@@ -12,7 +12,7 @@ struct InOrder;
 
 impl Sut for InOrder {
     type Device = T3e;
-    type Shared = Engine<Memory, Multiple>;
+    type Shared = Engine<InMemory, Multiple>;
 
     const NAME: &'static str = "t3e-sim";
     const NO_SHARED: Option<&'static str> = Some("the T3E has no thread level Multiple");
@@ -39,7 +39,7 @@ struct Reordering;
 
 impl Sut for Reordering {
     type Device = T3e;
-    type Shared = Engine<Memory, Multiple>;
+    type Shared = Engine<InMemory, Multiple>;
 
     const NAME: &'static str = "t3e-sim, reordering";
     const NO_SHARED: Option<&'static str> = InOrder::NO_SHARED;

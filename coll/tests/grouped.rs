@@ -6,7 +6,7 @@ mod common;
 use portolan_coll::{Counters, Operation, Options, Persistent, counted, inter, run, start};
 use portolan_core::comm::{InterCommunicator, RemoteLeader, Tag};
 use portolan_core::level::Single;
-use portolan_core::transport::memory::{self, Memory};
+use portolan_core::transport::memory::{self, InMemory};
 use portolan_core::{Device, Engine, MemoryKind, Request, TypedBuf};
 use portolan_datatype::{Layout, Op};
 
@@ -158,7 +158,7 @@ fn every_operation(world: &World, count: usize, each: usize, form: u32, op: &Op)
 }
 
 /// The ranks below `cut`, and the others.
-fn between(world: &World, cut: u32) -> InterCommunicator<Engine<Memory, Single>> {
+fn between(world: &World, cut: u32) -> InterCommunicator<Engine<InMemory, Single>> {
     let low = world.rank() < cut;
     let half = world.split(Some(u32::from(low)), 0).unwrap().unwrap();
     let remote = RemoteLeader {

@@ -9,7 +9,7 @@ use portolan_core::config::Settings;
 use portolan_core::device::{HandlerId, Hook, HookId, Port, Upper, delegate_device};
 use portolan_core::level::Single;
 use portolan_core::matching::Pattern;
-use portolan_core::transport::memory::{self, Memory};
+use portolan_core::transport::memory::{self, InMemory};
 use portolan_core::{
     ContigBuf, Device, Engine, Error, ErrorKind, Group, MemoryKind, ProcId, Request, Result,
     SendArgs, Status, TypedBuf,
@@ -18,7 +18,7 @@ use portolan_datatype::{Layout, Op};
 
 /// A device with room for a limited number of messages that were started and not waited for.
 struct Scarce {
-    device: Engine<Memory, Single>,
+    device: Engine<InMemory, Single>,
     room: Arc<Room>,
 }
 

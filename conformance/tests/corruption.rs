@@ -9,10 +9,10 @@ use portolan_core::device::{HandlerId, RegionKey};
 use portolan_core::level::Single;
 use portolan_core::transport::TransportCaps;
 use portolan_core::transport::decorate::{Corrupt, Decorated};
-use portolan_core::transport::memory::{self, Memory, Options};
+use portolan_core::transport::memory::{self, InMemory, Options};
 use portolan_core::{Device, Engine, ErrorKind, ProcId, Request, SendMode};
 
-type Damaged = Engine<Decorated<Memory, Corrupt>, Single>;
+type Damaged = Engine<Decorated<InMemory, Corrupt>, Single>;
 
 const RANKS: u32 = 3;
 

@@ -3,7 +3,7 @@
 
 use portolan_conformance::{Job, Over, Pending, Rank, Sut, Transports, bytes};
 use portolan_core::transport::decorate::{Decorated, DropPeer};
-use portolan_core::transport::memory::{self, Memory};
+use portolan_core::transport::memory::{self, InMemory};
 use portolan_core::{Device, ErrorKind, Result, Status};
 
 /// The last rank is dead to each of the others as soon as `AFTER` of its packets have arrived
@@ -11,7 +11,7 @@ use portolan_core::{Device, ErrorKind, Result, Status};
 struct Dropped<const AFTER: u64>;
 
 impl<const AFTER: u64> Transports for Dropped<AFTER> {
-    type Transport = Decorated<Memory, DropPeer>;
+    type Transport = Decorated<InMemory, DropPeer>;
 
     const NAME: &'static str = "memory, losing a rank";
 

@@ -3,18 +3,18 @@
 
 use portolan_conformance::{Job, Over, Transports, suite};
 use portolan_core::transport::decorate::{Decorated, Delay, Refuse};
-use portolan_core::transport::memory::{self, Memory, Options};
+use portolan_core::transport::memory::{self, InMemory, Options};
 use portolan_core::transport::{Limits, TransportCaps};
 
 /// The reference transport, unchanged.
 struct Plain;
 
 impl Transports for Plain {
-    type Transport = Memory;
+    type Transport = InMemory;
 
     const NAME: &'static str = "memory";
 
-    fn open(job: &Job) -> Vec<Memory> {
+    fn open(job: &Job) -> Vec<InMemory> {
         memory::network(job.ranks)
     }
 }
@@ -33,11 +33,11 @@ mod plain {
 struct Cramped;
 
 impl Transports for Cramped {
-    type Transport = Memory;
+    type Transport = InMemory;
 
     const NAME: &'static str = "memory, cramped";
 
-    fn open(job: &Job) -> Vec<Memory> {
+    fn open(job: &Job) -> Vec<InMemory> {
         let limits = Limits {
             short: 192,
             bulk: 1024,
@@ -66,7 +66,7 @@ mod cramped {
 }
 
 /// A network that reaches registered memory by its own means, in place of shared memory.
-fn remote(job: &Job, more: TransportCaps) -> Vec<Memory> {
+fn remote(job: &Job, more: TransportCaps) -> Vec<InMemory> {
     let all = Options::default().caps | TransportCaps::REMOTE | more;
     let caps = all - TransportCaps::DIRECT;
     memory::network_with(
@@ -82,7 +82,7 @@ fn remote(job: &Job, more: TransportCaps) -> Vec<Memory> {
 struct Delayed;
 
 impl Transports for Delayed {
-    type Transport = Decorated<Memory, Delay>;
+    type Transport = Decorated<InMemory, Delay>;
 
     const NAME: &'static str = "memory, delayed";
 
@@ -110,7 +110,7 @@ mod delayed {
 struct Refused;
 
 impl Transports for Refused {
-    type Transport = Decorated<Decorated<Memory, Delay>, Refuse>;
+    type Transport = Decorated<Decorated<InMemory, Delay>, Refuse>;
 
     const NAME: &'static str = "memory, refusing";
 

@@ -13,12 +13,12 @@ use portolan_core::config::Settings;
 use portolan_core::device::Check;
 use portolan_core::level::{Multiple, Single};
 use portolan_core::matching::Pattern;
-use portolan_core::transport::memory::{self, Memory};
+use portolan_core::transport::memory::{self, InMemory};
 use portolan_core::{Adi, Device, Engine, ErrorKind, ProcId, Request, SendArgs, SendMode, Status};
 use portolan_core::{TypedBuf, device};
 use portolan_datatype::{Layout, MsgRep};
 
-type Rank = Engine<Memory, Single>;
+type Rank = Engine<InMemory, Single>;
 
 fn ranks(n: u32) -> Vec<Rank> {
     let settings = Settings::default();

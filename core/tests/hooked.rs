@@ -7,7 +7,7 @@ use portolan_core::device::{Check, Turn};
 use portolan_core::level::Single;
 use portolan_core::matching::Pattern;
 use portolan_core::transport::decorate::{Count, Decorated};
-use portolan_core::transport::memory::{self, Memory, Options};
+use portolan_core::transport::memory::{self, InMemory, Options};
 use portolan_core::transport::{PacketKind, Pulls};
 use portolan_core::{Adi, Device, Engine, MemoryKind, ProcId, Request, SendArgs, TypedBuf};
 use portolan_datatype::Layout;
@@ -16,8 +16,8 @@ const LEN: usize = 1 << 20;
 
 /// A hook's receive of a message that has been announced, on these transports.
 struct Hooked {
-    sender: Engine<Decorated<Memory, Count>, Single>,
-    receiver: Engine<Decorated<Memory, Count>, Single>,
+    sender: Engine<Decorated<InMemory, Count>, Single>,
+    receiver: Engine<Decorated<InMemory, Count>, Single>,
     packets: Count,
     sent: Vec<u8>,
     send: Request,

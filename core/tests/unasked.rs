@@ -7,7 +7,7 @@ use portolan_core::config::Settings;
 use portolan_core::level::{Level, Multiple, Single};
 use portolan_core::matching::Pattern;
 use portolan_core::transport::decorate::{Decorated, Unreach};
-use portolan_core::transport::memory::{self, Memory, Options};
+use portolan_core::transport::memory::{self, InMemory, Options};
 use portolan_core::{Adi, Device, Engine, ErrorKind, ProcId, SendArgs};
 
 /// Above half of the reference transport's eager limit, and below it: in one packet.
@@ -27,7 +27,7 @@ fn counter(device: &impl Device, name: &str) -> u64 {
     found.expect("a counter of that name").1
 }
 
-type Rank<L> = Engine<Decorated<Memory, Unreach>, L>;
+type Rank<L> = Engine<Decorated<InMemory, Unreach>, L>;
 
 /// The two ranks of a job whose second one cannot read the memory of the first.
 fn ranks<L: Level>(options: Options) -> (Rank<L>, Rank<L>) {

@@ -11,7 +11,7 @@ use portolan_core::device::Check;
 use portolan_core::level::Single;
 use portolan_core::matching::Pattern;
 use portolan_core::transport::decorate::{Decorated, Hook};
-use portolan_core::transport::memory::{self, Memory};
+use portolan_core::transport::memory::{self, InMemory};
 use portolan_core::transport::{Header, PacketKind, Sent};
 use portolan_core::{Adi, Device, Engine, ProcId, SendArgs};
 
@@ -49,7 +49,7 @@ impl Hook for Panics {
     }
 }
 
-type Rank = Engine<Decorated<Memory, Panics>, Single>;
+type Rank = Engine<Decorated<InMemory, Panics>, Single>;
 
 fn two(panics: &Panics) -> [Rank; 2] {
     let mut network = memory::network(2).into_iter();

@@ -31,7 +31,7 @@ pub enum AnyDevice<L: Level = Single> {
     /// The engine over the reference transport, which connects threads of one process (feature
     /// `memory`, for tests).
     #[cfg(feature = "memory")]
-    Memory(Engine<portolan_core::transport::memory::Memory, L>),
+    Memory(Engine<portolan_core::transport::memory::InMemory, L>),
     /// MP_Lite on an emulated Cray T3E, in virtual time (feature `t3e-sim`). At level `Single`
     /// only.
     #[cfg(feature = "t3e-sim")]

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use portolan_core::comm::Communicator;
 use portolan_core::config::Settings;
 use portolan_core::level::Single;
-use portolan_core::transport::memory::{self, Memory};
+use portolan_core::transport::memory::{self, InMemory};
 use portolan_core::{Device, Engine, MemoryKind, TypedBuf};
 use portolan_datatype::Layout;
 
 use crate::{Counters, Many, Operation, counted, run, start};
 
-type World = Communicator<Engine<Memory, Single>>;
+type World = Communicator<Engine<InMemory, Single>>;
 
 /// Runs `body` on `n` ranks, which are threads, with `ranks_per_node` on a node.
 fn on_nodes(n: u32, ranks_per_node: u32, body: impl Fn(&World) + Sync) {

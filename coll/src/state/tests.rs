@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use portolan_core::comm::Communicator;
 use portolan_core::config::Settings;
 use portolan_core::level::Single;
-use portolan_core::transport::memory::{self, Memory};
+use portolan_core::transport::memory::{self, InMemory};
 use portolan_core::{Device, Engine, ErrorKind, MemoryKind, TypedBuf};
 use portolan_datatype::{Layout, Op};
 
@@ -15,7 +15,7 @@ use super::*;
 use crate::schedule::LANES;
 use crate::{Operation, Persistent, configure, run, start};
 
-type World = Communicator<Engine<Memory, Single>>;
+type World = Communicator<Engine<InMemory, Single>>;
 
 /// Runs `body` on three ranks after `before` operations of each kind.
 fn after(before: u32, body: impl Fn(&World) + Sync) {

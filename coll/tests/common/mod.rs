@@ -6,13 +6,13 @@ use portolan_coll::{Options, configure};
 use portolan_core::comm::Communicator;
 use portolan_core::config::Settings;
 use portolan_core::level::Single;
-use portolan_core::transport::memory::Memory;
+use portolan_core::transport::memory::InMemory;
 use portolan_core::{Device, Engine};
 
-pub(crate) type World = Communicator<Engine<Memory, Single>>;
+pub(crate) type World = Communicator<Engine<InMemory, Single>>;
 
 /// Runs `body` on every rank of `network`, with these options for collective operations.
-pub(crate) fn on_ranks(network: Vec<Memory>, options: &Options, body: impl Fn(&World) + Sync) {
+pub(crate) fn on_ranks(network: Vec<InMemory>, options: &Options, body: impl Fn(&World) + Sync) {
     std::thread::scope(|scope| {
         for transport in network {
             let body = &body;

@@ -24,9 +24,9 @@ settings! {
     /// goes on giving it away, over a transport that cannot wake it). If the ranks on this node
     /// outnumber the cores that they may run on, all but `spin` poll once only, instead of
     /// `PORTOLAN_SPIN` times; over shared memory, a rank that would give its core away polls a
-    /// little longer for a rank that waits on another core. (Over shared memory and libfabric, the
+    /// little longer for a rank that waits on another core. Over shared memory and libfabric, the
     /// cores of all ranks of the node count; else only those of this rank and of its launcher are
-    /// known.)
+    /// known.
     "WAIT" => wait: WaitMode, default "auto", unit "";
 
     /// How often a waiting rank polls before it gives its core away or sleeps.

@@ -15,10 +15,10 @@ use crate::device::{AtomicOp, AtomicWidth, Check, Device, SendMode};
 use crate::engine::Engine;
 use crate::level::Single;
 use crate::matching::Pattern;
-use crate::transport::memory::{self, Memory};
+use crate::transport::memory::{self, InMemory};
 use crate::{Adi, ErrorKind, ProcId, Request, SendArgs, Status};
 
-type Rank = Engine<Memory, Single>;
+type Rank = Engine<InMemory, Single>;
 
 struct Bench {
     ranks: [Rank; 2],

@@ -97,7 +97,7 @@ const CAPS: TransportCaps = TransportCaps::PULL
 /// # Panics
 /// If `n` is zero.
 #[must_use]
-pub fn network(n: u32) -> Vec<Memory> {
+pub fn network(n: u32) -> Vec<InMemory> {
     network_with(n, Options::default())
 }
 
@@ -106,7 +106,7 @@ pub fn network(n: u32) -> Vec<Memory> {
 /// # Panics
 /// If `n` or one of the capacities is zero, or the limits are below those that the engine needs.
 #[must_use]
-pub fn network_with(n: u32, mut options: Options) -> Vec<Memory> {
+pub fn network_with(n: u32, mut options: Options) -> Vec<InMemory> {
     assert!(n > 0, "a network has at least one rank");
     assert!(
         options.packets > 0 && options.per_poll > 0,
@@ -125,7 +125,7 @@ pub fn network_with(n: u32, mut options: Options) -> Vec<Memory> {
     options.caps &= CAPS;
     let network = Arc::new(Network::new(n, options));
     (0..n)
-        .map(|rank| Memory {
+        .map(|rank| InMemory {
             network: Arc::clone(&network),
             rank,
             next: 0,
@@ -137,7 +137,7 @@ pub fn network_with(n: u32, mut options: Options) -> Vec<Memory> {
 
 /// One rank of a [`network`].
 #[derive(Debug)]
-pub struct Memory {
+pub struct InMemory {
     network: Arc<Network>,
     rank: u32,
     /// The peer with which the next poll begins, so that none is starved.
@@ -147,7 +147,7 @@ pub struct Memory {
     caps: TransportCaps,
 }
 
-impl Memory {
+impl InMemory {
     /// Removes capabilities from this rank, as a death does with some networks.
     #[cfg(test)]
     pub(crate) fn lose(&mut self, caps: TransportCaps) {
@@ -218,7 +218,7 @@ impl Memory {
 
 // SAFETY: packets are vectors; exposed and registered memory is accessed under the same lock under
 // which its exposure or registration ends.
-unsafe impl Transport for Memory {
+unsafe impl Transport for InMemory {
     fn name(&self) -> &'static str {
         "memory"
     }
@@ -591,7 +591,7 @@ unsafe impl Transport for Memory {
     }
 }
 
-impl Drop for Memory {
+impl Drop for InMemory {
     fn drop(&mut self) {
         self.close();
         let mut state = self.network.state();

@@ -23,13 +23,13 @@ use std::sync::Arc;
 use portolan_core::comm::Communicator;
 use portolan_core::config::Settings;
 use portolan_core::level::Single;
-use portolan_core::transport::memory::{self, Memory};
+use portolan_core::transport::memory::{self, InMemory};
 use portolan_core::{Engine, MemoryKind, TypedBuf};
 use portolan_datatype::Layout;
 
 use crate::{Counters, Options, configure, counted, state};
 
-pub(super) type World = Communicator<Engine<Memory, Single>>;
+pub(super) type World = Communicator<Engine<InMemory, Single>>;
 
 /// Runs `body` on `n` ranks, which are threads and end together: once on boards whose lines are
 /// taken, and once without.
@@ -53,7 +53,7 @@ pub(super) fn on_some(n: u32, body: impl Fn(&World) + Sync) {
     on_network(memory::network(n), &Options::default(), body);
 }
 
-fn on_network(ranks: Vec<Memory>, options: &Options, body: impl Fn(&World) + Sync) {
+fn on_network(ranks: Vec<InMemory>, options: &Options, body: impl Fn(&World) + Sync) {
     std::thread::scope(|scope| {
         for transport in ranks {
             let body = &body;

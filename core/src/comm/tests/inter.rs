@@ -5,7 +5,7 @@ use crate::buffer::ContigBuf;
 use crate::device::Check;
 use crate::matching::Pattern;
 
-pub(super) type Inter<L = Single> = InterCommunicator<Engine<Memory, L>>;
+pub(super) type Inter<L = Single> = InterCommunicator<Engine<InMemory, L>>;
 
 /// The ranks below `cut` and the others, each group reversed if `turned`, led by its last rank.
 pub(super) fn halves<L: Level>(

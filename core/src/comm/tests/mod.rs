@@ -16,9 +16,9 @@ use crate::config::Settings;
 use crate::device::{ProcId, SendMode};
 use crate::engine::Engine;
 use crate::level::{Level, Multiple, Single};
-use crate::transport::memory::{self, Memory};
+use crate::transport::memory::{self, InMemory};
 
-type World<L = Single> = Communicator<Engine<Memory, L>>;
+type World<L = Single> = Communicator<Engine<InMemory, L>>;
 
 fn on_all(n: u32, body: impl Fn(World) + Sync) {
     on_some::<Single>(n, |world| {
@@ -211,7 +211,7 @@ fn extensions_live_as_long_as_what_they_belong_to() {
         copy.extension_with(
             Slot::Rma,
             || 5_u32,
-            move |n, device: &Engine<Memory, Single>| {
+            move |n, device: &Engine<InMemory, Single>| {
                 assert_eq!(device.attributes().world_size, 1);
                 total.fetch_add(n, Ordering::Relaxed);
             },

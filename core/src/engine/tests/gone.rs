@@ -6,7 +6,7 @@ use crate::device::HandlerId;
 use crate::engine::one_sided::regions::KeyParts;
 use crate::engine::one_sided::{one_sided, prefix, step};
 use crate::transport::PacketKind;
-use crate::transport::memory::{self, Memory};
+use crate::transport::memory::{self, InMemory};
 use crate::transport::packet::flags;
 
 /// A send, of a short message or of a long one, that is refused for good, and a receive from the
@@ -321,7 +321,7 @@ fn waits_for_stores_end_where_only_one_could_store() {
 
 /// This rank, whose peer has sent `messages` of `len` bytes, with the tags from 0 on, and was then
 /// found dead. This rank has polled for none of them, and a poll takes only a few.
-fn bereaved(messages: u32, len: usize) -> Engine<Memory, Single> {
+fn bereaved(messages: u32, len: usize) -> Engine<InMemory, Single> {
     let options = memory::Options {
         packets: 256,
         per_poll: 16,

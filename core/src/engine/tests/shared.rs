@@ -3,9 +3,9 @@
 use super::*;
 use crate::buffer::ContigBuf;
 use crate::engine::long::unasked::CLASSES;
-use crate::transport::memory::{self, Memory};
+use crate::transport::memory::{self, InMemory};
 
-type Rank = Engine<Memory, Single>;
+type Rank = Engine<InMemory, Single>;
 
 fn two_ranks() -> [Rank; 2] {
     let ranks = memory::network(2).into_iter();

@@ -181,14 +181,14 @@ mod tests {
     use crate::level::Single;
     use crate::matching::Pattern;
     use crate::request::Request;
-    use crate::transport::memory::{self, Memory};
+    use crate::transport::memory::{self, InMemory};
     use crate::{Adi, ProcId, SendArgs, SendMode};
 
     /// A processor that no machine has.
     const ELSEWHERE: u32 = 1 << 20;
 
     /// Two ranks, the first of which takes turns with others.
-    fn ranks() -> [Engine<Memory, Single>; 2] {
+    fn ranks() -> [Engine<InMemory, Single>; 2] {
         let engine = |transport| Engine::new(transport, &Settings::default()).expect("an engine");
         let mut ranks = memory::network(2).into_iter().map(engine);
         let mut ranks = [(); 2].map(|()| ranks.next().expect("two"));
@@ -206,7 +206,7 @@ mod tests {
     }
 
     /// A receive for which no message comes.
-    fn receive(engine: &Engine<Memory, Single>, source: Option<u32>, byte: &mut u8) -> Target {
+    fn receive(engine: &Engine<InMemory, Single>, source: Option<u32>, byte: &mut u8) -> Target {
         // SAFETY: the byte outlives the engine, and nobody else uses it.
         let request = unsafe { engine.irecv_contig(&from(source), byte, 1) };
         Target::Request(request.expect("a request"))

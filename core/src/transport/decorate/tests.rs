@@ -1,7 +1,7 @@
 //! Tests of the decorators, on the reference transport.
 
 use super::*;
-use crate::transport::memory::{self, Memory};
+use crate::transport::memory::{self, InMemory};
 use crate::transport::{Header, PacketKind, Payload, Sent, Sink, Transport};
 
 #[derive(Default)]
@@ -29,7 +29,7 @@ fn send<T: Transport>(rank: &mut T, to: u32, number: u32) -> Sent {
 }
 
 /// `n` ranks, each under a hook.
-fn ranks<H: Hook>(n: u32, hook: impl Fn(u32) -> H) -> Vec<Decorated<Memory, H>> {
+fn ranks<H: Hook>(n: u32, hook: impl Fn(u32) -> H) -> Vec<Decorated<InMemory, H>> {
     let ranks = memory::network(n).into_iter();
     ranks
         .zip(0..)

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::Memory;
+use super::InMemory;
 use super::network::Span;
 use crate::transport::remote::apply;
 use crate::transport::{Begun, Bell, Remote, Sink, Token, TransportCaps};
@@ -27,7 +27,7 @@ impl Ends {
     }
 }
 
-impl Memory {
+impl InMemory {
     pub(super) fn register_span(&mut self, data: *mut u8, len: usize) -> Option<Token> {
         if !self.caps.contains(TransportCaps::REMOTE) {
             return None;

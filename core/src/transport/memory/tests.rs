@@ -19,7 +19,7 @@ impl Sink for Inbox {
     }
 }
 
-fn send(rank: &mut Memory, to: u32, bytes: &[u8]) -> Sent {
+fn send(rank: &mut InMemory, to: u32, bytes: &[u8]) -> Sent {
     let header = Header {
         cookie: bytes.len() as u32,
         ..Header::default()
@@ -146,7 +146,7 @@ fn a_pull_checks_everything_that_the_peer_said() {
     let (bytes, mut target) = ([1_u8, 2, 3, 4], [0_u8; 4]);
     // SAFETY: `bytes` outlives the exposure.
     let exposure = unsafe { ranks[0].expose(bytes.as_ptr(), 4) }.unwrap();
-    let mut pull = |rank: &mut Memory, peer, exposure: &Exposure, offset, len: usize| {
+    let mut pull = |rank: &mut InMemory, peer, exposure: &Exposure, offset, len: usize| {
         // SAFETY: every length below is at most 4.
         unsafe { rank.pull(peer, exposure, offset, target.as_mut_ptr(), len) }
     };

@@ -12,11 +12,11 @@ use crate::engine::one_sided::regions::KeyParts;
 use crate::engine::one_sided::{one_sided, prefix, step};
 use crate::level::{Single, StateLock};
 use crate::staging::{Driven, DrivenBuf, Fake};
-use crate::transport::memory::{self, Memory, Options};
+use crate::transport::memory::{self, InMemory, Options};
 use crate::transport::{Limits, Payload, Remote, TransportCaps};
 use crate::{ErrorKind, ProcId, Request};
 
-type Rank = Engine<Memory, Single>;
+type Rank = Engine<InMemory, Single>;
 
 fn two(caps: TransportCaps) -> [Rank; 2] {
     let options = Options {
