@@ -31,7 +31,7 @@ pub enum AnyDevice<L: Level = Single> {
     /// The engine over the reference transport, which connects threads of one process (feature
     /// `memory`, for tests).
     #[cfg(feature = "memory")]
-    Memory(Engine<portolan_core::transport::memory::InMemory, L>),
+    InMemory(Engine<portolan_core::transport::memory::InMemory, L>),
     /// MP_Lite on an emulated Cray T3E, in virtual time (feature `t3e-sim`). At level `Single`
     /// only.
     #[cfg(feature = "t3e-sim")]
@@ -51,7 +51,7 @@ macro_rules! each_variant {
             #[cfg(feature = "ofi")]
             Self::OfiNative($device) => $call,
             #[cfg(feature = "memory")]
-            Self::Memory($device) => $call,
+            Self::InMemory($device) => $call,
             #[cfg(feature = "t3e-sim")]
             Self::T3e($device) => $call,
             Self::Never(never, _) => match *never {},

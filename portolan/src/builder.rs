@@ -244,7 +244,7 @@ fn open_all<L: Level>(choice: &Choice, n: u32, settings: &Settings) -> Result<Ve
         #[cfg(feature = "memory")]
         "memory" => portolan_core::transport::memory::network(n)
             .into_iter()
-            .map(|transport| Ok(AnyDevice::Memory(Engine::new(transport, settings)?)))
+            .map(|transport| Ok(AnyDevice::InMemory(Engine::new(transport, settings)?)))
             .collect(),
         #[cfg(feature = "t3e-sim")]
         "t3e-sim" => {
