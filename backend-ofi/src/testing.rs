@@ -3,11 +3,25 @@
 use std::io::Write as _;
 
 use portolan_core::config::MatchMode;
+use portolan_core::transport::{Header, Payload, Sink};
 
 use crate::config::Config;
 use crate::ofi::Ofi;
 use crate::start::open::in_process_with;
 use crate::start::provider::offers;
+
+/// Counts the packets that arrive.
+pub(crate) struct Count(pub(crate) usize);
+
+impl Sink for Count {
+    fn accepts(&mut self, _peer: u32) -> bool {
+        true
+    }
+
+    fn packet(&mut self, _peer: u32, _header: &Header, _payload: Payload<'_>) {
+        self.0 += 1;
+    }
+}
 
 /// Prints what is not tested here, and why, bypassing the capture of output.
 pub(crate) fn skipped(what: &str, why: &str) {

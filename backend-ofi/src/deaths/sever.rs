@@ -181,24 +181,11 @@ mod tests {
 
     use crate::progress::SILENCE;
     use portolan_core::config::MatchMode;
-    use portolan_core::transport::{Header, Payload, Pulled, Sent, Sink};
+    use portolan_core::transport::{Header, Pulled, Sent};
 
     use super::*;
     use crate::config::Config;
-    use crate::testing::opened_or_skipped;
-
-    /// Counts packets.
-    struct Count(usize);
-
-    impl Sink for Count {
-        fn accepts(&mut self, _peer: u32) -> bool {
-            true
-        }
-
-        fn packet(&mut self, _peer: u32, _header: &Header, _payload: Payload<'_>) {
-            self.0 += 1;
-        }
-    }
+    use crate::testing::{Count, opened_or_skipped};
 
     /// More polls than anything here takes.
     const POLLS: u32 = 5_000_000;

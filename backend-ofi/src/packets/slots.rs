@@ -113,28 +113,15 @@ impl Slots {
 
 #[cfg(test)]
 mod tests {
-    use portolan_core::transport::{Header, Payload, Sink, Transport};
+    use portolan_core::transport::{Header, Transport};
 
     use super::*;
     use crate::config::Config;
     use crate::ofi::Ofi;
-    use crate::testing::opened_or_skipped;
+    use crate::testing::{Count, opened_or_skipped};
 
     /// More polls than an arrival takes.
     const POLLS: u32 = 5_000_000;
-
-    /// Counts the packets that arrive.
-    struct Count(usize);
-
-    impl Sink for Count {
-        fn accepts(&mut self, _peer: u32) -> bool {
-            true
-        }
-
-        fn packet(&mut self, _peer: u32, _header: &Header, _payload: Payload<'_>) {
-            self.0 += 1;
-        }
-    }
 
     /// Sends a packet of `len` bytes from rank 0 to `to`, which arrives while only these two poll.
     fn arrives(ranks: &mut [Ofi], to: usize, len: usize) {

@@ -2,29 +2,16 @@
 
 use libfabric_sys::FI_RM_ENABLED;
 use portolan_core::config::MatchMode;
-use portolan_core::transport::{Header, Payload, Sent, Sink, Transport};
+use portolan_core::transport::{Header, Sent, Transport};
 
 use super::{Offer, choose, offers, reason, wanted};
 use crate::config::Config;
 use crate::start::info::Info;
 use crate::start::interfaces::Interfaces;
-use crate::testing::{opened_or_skipped, skipped};
+use crate::testing::{Count, opened_or_skipped, skipped};
 
 /// More polls than any step here takes.
 const POLLS: u32 = 5_000_000;
-
-/// Counts packets.
-struct Count(usize);
-
-impl Sink for Count {
-    fn accepts(&mut self, _peer: u32) -> bool {
-        true
-    }
-
-    fn packet(&mut self, _peer: u32, _header: &Header, _payload: Payload<'_>) {
-        self.0 += 1;
-    }
-}
 
 #[test]
 fn what_waits_for_a_peer_is_not_stopped_by_what_overtakes_it() {

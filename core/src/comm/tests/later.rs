@@ -1,6 +1,7 @@
 //! Duplicates in the background.
 
 use super::create::group;
+use super::inter::Inter;
 use super::*;
 use crate::buffer::ContigBuf;
 use crate::device::{Adi, Check};
@@ -166,19 +167,24 @@ fn a_duplicate_that_nobody_wants_gives_its_context_back() {
     });
 }
 
+/// The intercommunicator between the two ranks of a world.
+fn between(world: &World) -> Inter {
+    let half = world.split(Some(world.rank()), 0).unwrap().unwrap();
+    let remote = RemoteLeader {
+        peer: world,
+        rank: 1 - world.rank(),
+        tag: Tag(1),
+    };
+    InterCommunicator::create(&half, 0, Some(remote)).unwrap()
+}
+
 /// Nothing has begun when the hooks run, so a panic leaves no agreement behind, whose context and
 /// request nobody would ever free.
 #[test]
 fn a_copy_hook_that_panics_leaves_no_duplicate_behind() {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     on_all(2, |world| {
-        let half = world.split(Some(world.rank()), 0).unwrap().unwrap();
-        let remote = RemoteLeader {
-            peer: &world,
-            rank: 1 - world.rank(),
-            tag: Tag(1),
-        };
-        let inter = InterCommunicator::create(&half, 0, Some(remote)).unwrap();
+        let inter = between(&world);
         let key = Key::<u32>::new().on_copy(|_| panic!("on purpose"));
         world.set_attribute(&key, 1);
         inter.messages().set_attribute(&key, 1);
@@ -202,13 +208,7 @@ fn a_copy_hook_that_panics_leaves_no_duplicate_behind() {
 fn a_copy_hook_that_panics_leaves_no_request_behind() {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     on_all(2, |world| {
-        let half = world.split(Some(world.rank()), 0).unwrap().unwrap();
-        let remote = RemoteLeader {
-            peer: &world,
-            rank: 1 - world.rank(),
-            tag: Tag(1),
-        };
-        let inter = InterCommunicator::create(&half, 0, Some(remote)).unwrap();
+        let inter = between(&world);
         let key = Key::<u32>::new().on_copy(|_| panic!("on purpose"));
         world.set_attribute(&key, 1);
         inter.messages().set_attribute(&key, 1);
