@@ -2,6 +2,8 @@
 
 #[path = "bench/collectives.rs"]
 mod collectives;
+#[path = "bench/commands.rs"]
+mod commands;
 mod common;
 #[path = "bench/loops.rs"]
 mod loops;
@@ -444,6 +446,48 @@ fn a_rank_of_another_launcher_refuses_what_it_would_not_do() {
         outcome.expect_code(2).expect_err(&[said]);
         assert_eq!(outcome.out, "");
     }
+}
+
+#[test]
+fn a_dry_run_says_what_it_would_do_and_does_nothing() {
+    let page = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("dry");
+    let page = page.to_str().unwrap();
+    let told = bench(&[
+        "latency",
+        "--dry-run",
+        "--sizes",
+        "8,1k",
+        "--pin",
+        "none",
+        "--report",
+        page,
+    ]);
+    told.expect_code(0);
+    assert_eq!(
+        told.out,
+        "latency: 2 ranks, --pin none; 1 each of portolan\n  \
+         8 bytes: 3 rounds after 1\n  1024 bytes: 3 rounds after 1\n"
+    );
+    assert!(!std::fs::exists(page).unwrap(), "{page} was made");
+    let told = bench(&[
+        "depth",
+        "--dry-run",
+        "--transport",
+        "shm,ofi",
+        "--sizes",
+        "10",
+    ]);
+    told.expect_code(0);
+    for part in ["depth: 2 ranks", "each of shm, ofi", "10 waiting: 3 rounds"] {
+        assert!(told.out.contains(part), "{}", told.out);
+    }
+    let told = bench(&["failure", "--dry-run"]);
+    told.expect_code(0);
+    assert_eq!(told.out, "failure: 4 ranks\n");
+    // What makes no sense is refused all the same.
+    bench(&["startup", "--dry-run", "--seconds", "3"])
+        .expect_code(2)
+        .expect_err(&["startup has no rounds that"]);
 }
 
 #[test]

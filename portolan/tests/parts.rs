@@ -145,6 +145,84 @@ fn sendrecv_takes_a_column_for_another() {
 }
 
 #[test]
+fn buffered_ready_and_replaced_messages_may_be_columns() {
+    jobs(&SIZES, |world| {
+        let comm = world.comm();
+        let (me, n) = (comm.rank(), comm.size());
+        let (left, right) = ((me + n - 1) % n, (me + 1) % n);
+        let column = column()?;
+        // More than can leave while nobody receives: some are copied, and the matrix is changed
+        // before they have left.
+        let mut mine = matrix();
+        for step in 0..400 {
+            mine[2] = f64::from(step);
+            comm.bsend_layout(&mine[2..], 1, &column, right, 0)?;
+        }
+        comm.barrier()?;
+        let mut expected = of_column(2);
+        let mut got = vec![-1.0; ROWS * COLUMNS];
+        for step in 0..400 {
+            expected[0] = f64::from(step);
+            comm.recv_layout(&mut got, 1, &column, left, 0)?;
+            assert!(has_only(&got, &expected), "{step}");
+        }
+        comm.flush_buffer()?;
+        let mut got = vec![-1.0; ROWS * COLUMNS];
+        comm.scope(|s| {
+            let incoming = s.recv_layout(&mut got, 1, &column, left, 1)?;
+            comm.barrier()?;
+            comm.rsend_layout(&matrix()[4..], 1, &column, right, 1)?;
+            incoming.wait().map(drop)
+        })?;
+        assert!(has_only(&got, &of_column(4)));
+        let mut both = vec![-1.0; ROWS * COLUMNS];
+        for (row, value) in both.chunks_mut(COLUMNS).zip(of_column(me as usize)) {
+            row[0] = value;
+        }
+        let part = strided(&mut both, 1, &column);
+        let status = comm.sendrecv_replace_layout(part, right, 2, left, 2)?;
+        assert_eq!(status.count::<f64>(), Some(ROWS));
+        assert!(has_only(&both, &of_column(left as usize)));
+        // A whole buffer is a part, too.
+        let mut all = vec![me; 3];
+        comm.sendrecv_replace_layout(&mut all, right, 3, left, 3)?;
+        assert_eq!(all, [left; 3]);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_matched_message_is_received_into_a_column() {
+    jobs(&[2], |world| {
+        let comm = world.comm();
+        let other = 1 - comm.rank();
+        let column = column()?;
+        for _ in 0..4 {
+            comm.bsend(&of_column(1), other, 0)?;
+        }
+        let mut got = vec![-1.0; ROWS * COLUMNS];
+        let message = comm.match_recv(other, 0)?;
+        let status = message.recv_layout(&mut got, 1, &column)?;
+        assert_eq!(status.count::<f64>(), Some(ROWS));
+        assert!(has_only(&got, &of_column(1)));
+        let mut got = vec![-1.0; ROWS * COLUMNS];
+        let message = comm.match_recv(other, 0)?.into_owned();
+        message.recv_layout(&mut got, 1, &column)?;
+        assert!(has_only(&got, &of_column(1)));
+        // Two columns' room for one, and a buffer that is too short.
+        let message = comm.match_recv(other, 0)?;
+        let error = message.recv_layout(&mut got[1..], 2, &column).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidBuffer, "{error}");
+        let short = Layout::vector(2, 1, COLUMNS as isize, &Layout::of::<f64>())?;
+        let message = comm.match_recv(other, 0)?;
+        let error = message.recv_layout(&mut got, 1, &short).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Truncated, "{error}");
+        assert!(comm.iprobe(other, 0)?.is_none());
+        Ok(())
+    });
+}
+
+#[test]
 fn parts_that_leave_their_buffer_are_refused_and_come_back() {
     jobs(&[1], |world| {
         let comm = world.comm();

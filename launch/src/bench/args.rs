@@ -131,6 +131,10 @@ pub(crate) struct BenchArgs {
     #[arg(long)]
     pub(crate) json: bool,
 
+    /// Only check the options, look for the peers, and say what would be measured
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
     /// Keep the figures in this folder, and make one page of all that it has: DIR/index.html
     #[arg(long, value_name = "DIR")]
     pub(crate) report: Option<PathBuf>,

@@ -10,7 +10,8 @@
 //!   of ranks and of other work.
 //! - [`job`]: one sample, and the output that is read from it. [`rank`]: the ranks of Portolan's
 //!   samples. [`peers`]: other implementations.
-//! - [`suite`]: takes samples in turn and evaluates them. [`stats`]: medians.
+//! - [`planned`]: what is going to be measured. [`suite`]: takes samples in turn and evaluates
+//!   them. [`stats`]: medians.
 //! - [`machine`]: the machine's limits and state. [`phases`]: which samples are compared.
 //!   [`memory`]: whether there is enough memory.
 //! - [`record`]: the result of a run; shown as a [`table`], as [`lines`] of JSON, as a [`page`].
@@ -28,6 +29,7 @@ mod page;
 mod peers;
 mod phases;
 mod place;
+mod planned;
 mod rank;
 mod record;
 mod stats;
@@ -50,11 +52,10 @@ pub(crate) use rank::main as rank_main;
 
 use crate::again;
 use crate::run::Bind;
-use job::{Contender, Job};
 use machine::Probe;
 use memory::Ranks;
-use peers::Found;
 use place::Spinners;
+use planned::Planned;
 use record::{Entry, Machine, Run};
 
 /// Runs the measurement, or one rank of it.
@@ -70,6 +71,9 @@ pub(crate) fn main(args: &BenchArgs) -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    if args.dry_run {
+        return ended(planned::texts(args, ranks).map(|text| show(&text)));
+    }
     if let Some(Err(why)) = args.report.as_deref().map(page::prepare) {
         table::complain(&why);
         return ExitCode::FAILURE;
@@ -81,7 +85,12 @@ pub(crate) fn main(args: &BenchArgs) -> ExitCode {
             measure(args, pattern, ranks).and_then(|run| report(args, &run))
         }),
     };
-    match reported {
+    ended(reported)
+}
+
+/// The exit code, and the reason of a failure as a message.
+fn ended(result: Result<(), String>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             table::complain(&why);
@@ -100,48 +109,16 @@ fn report(args: &BenchArgs, run: &Run) -> Result<(), String> {
 }
 
 fn measure(args: &BenchArgs, pattern: Pattern, ranks: u32) -> Result<Run, String> {
-    let probe = Probe::new();
-    let crowded = ranks as usize > probe.cores();
-    // Threads of a rank that is bound to one core would take turns on it.
-    let alone = !crowded && pattern != Pattern::Multithread;
-    let usual = if alone { Bind::Core } else { Bind::None };
-    let pin = match args.map {
-        Some(map) => map
-            .list(ranks)
-            .ok_or("the system does not tell the cores: leave --map out")?,
-        None => args.pin.clone().unwrap_or(usual),
-    };
-    let job = Job {
-        pattern,
-        ranks,
-        window: args.window(),
-        buffers: args.buffers,
-        alloc: args.alloc,
-        threads: args.threads(),
-        limit: args.seconds(),
-        plans: args.plans(pattern),
-        pin: pin.clone(),
-        crowded,
-        busy: args.busy,
-    };
-    let mut contenders: Vec<_> = match &args.transport[..] {
-        [] => vec![Contender::Ours(None)],
-        list => list
-            .iter()
-            .cloned()
-            .map(Some)
-            .map(Contender::Ours)
-            .collect(),
-    };
-    let found = if args.peers {
-        peers::find(&job, args)
-    } else {
-        Found::default()
-    };
-    contenders.extend(found.contenders);
-
-    let repeat = args.repeat as usize;
-    let bar = bar(pattern, repeat * contenders.len() * job.plans.len());
+    let planned = Planned::new(args, pattern, ranks)?;
+    let figures = planned.figures();
+    let Planned {
+        job,
+        contenders,
+        missing,
+        repeat,
+    } = planned;
+    let pin = job.pin.clone();
+    let bar = bar(pattern, figures);
     let mut step = || {
         if bar.length() == Some(bar.position()) {
             // The sample is an additional one: it replaces one that does not count.
@@ -150,7 +127,7 @@ fn measure(args: &BenchArgs, pattern: Pattern, ranks: u32) -> Result<Run, String
         bar.inc(1);
     };
     let mut run = Run::about(args, Some(pattern), ranks, Some(&pin));
-    let probe = probe.between(&pin, ranks, pattern.is_paired());
+    let probe = Probe::new().between(&pin, ranks, pattern.is_paired());
     let probe = probe.beside(Spinners::start(args.busy)?);
     let conducted = suite::conduct(&job, &contenders, repeat, probe, &mut step);
     bar.finish_and_clear();
@@ -159,7 +136,7 @@ fn measure(args: &BenchArgs, pattern: Pattern, ranks: u32) -> Result<Run, String
         table::complain(&conducted.remarks);
     }
     run.entries = conducted.entries;
-    run.missing = found.missing;
+    run.missing = missing;
     run.machine = Some(conducted.machine);
     run.phase = conducted.phase.map(|phase| phase.name().to_owned());
     let about = run.clone();

@@ -73,6 +73,7 @@ impl BenchArgs {
             ("--busy", self.busy > 0),
             ("--peers", self.peers),
             ("--report", self.report.is_some()),
+            ("--dry-run", self.dry_run),
         ];
         if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
             let instead = match *option {

@@ -6,10 +6,11 @@ use portolan_core::comm::{Errors, Tag};
 use portolan_core::device::{Check, SendArgs};
 use portolan_core::level::Level;
 use portolan_core::{Device, Error, ErrorKind, Request, Result, SendMode};
-use portolan_datatype::{Datatype, MsgRep};
+use portolan_datatype::{Datatype, Layout};
 
 use super::Comm;
 use super::parts::Held;
+use super::raw::all_bytes;
 use crate::hosted::Hosted;
 
 /// Copied messages that have not left yet, and how much memory they may take.
@@ -105,18 +106,79 @@ impl<L: Level, D: Device> Comm<L, D> {
         // SAFETY: the arguments are this communicator's.
         match unsafe { self.send_values(&args, data) } {
             Ok(()) => Ok(()),
-            Err(error) if error.kind() == ErrorKind::MayBlock => {
-                self.raise(self.send_aside(&args.mode(SendMode::Standard), dest, data))
+            Err(error) => {
+                let items = (data.as_ptr().cast(), data.len(), &T::layout());
+                // SAFETY: the arguments are this communicator's, and the values are readable.
+                unsafe { self.send_aside(error, &args, dest, items) }
             }
-            Err(error) => Err(self.fail(error)),
         }
     }
 
+    /// As [`bsend`](Self::bsend), of `count` items of a layout (MPI-4 section 3.4, `MPI_Bsend` with
+    /// a derived datatype). Its displacements count from the beginning of `base`.
+    ///
+    /// # Errors
+    /// As [`bsend`](Self::bsend), and [`InvalidBuffer`](ErrorKind::InvalidBuffer) if the items
+    /// reach beyond `base`.
+    #[doc(alias = "MPI_Bsend")]
+    pub fn bsend_layout<T: Datatype>(
+        &self,
+        base: &[T],
+        count: usize,
+        layout: &Layout,
+        dest: u32,
+        tag: impl Into<Tag>,
+    ) -> Result<()> {
+        const {
+            all_bytes::<T>();
+        };
+        self.raise(self.check_span(size_of_val(base), count, layout))?;
+        let args = self.raise(self.inner.send_args(SendMode::Buffered, dest, tag.into()))?;
+        let ptr = base.as_ptr().cast();
+        // SAFETY: the arguments are this communicator's; the layout stays within `base`, all bytes
+        // of which are data.
+        unsafe {
+            match self.send_items(&args, ptr, count, layout) {
+                Ok(()) => Ok(()),
+                Err(error) => self.send_aside(error, &args, dest, (ptr, count, layout)),
+            }
+        }
+    }
+
+    /// Sends a copy of what could not leave at once; any other error is reported.
+    ///
+    /// # Safety
+    /// `args` came from this communicator; the bytes that the items of the layout cover from the
+    /// pointer on are readable.
     #[cold]
     #[inline(never)]
-    fn send_aside<T: Datatype>(&self, args: &SendArgs, dest: u32, data: &[T]) -> Result<()> {
-        let layout = T::layout();
-        let size = layout.packed_size(data.len(), args.rep)?;
+    unsafe fn send_aside(
+        &self,
+        why: Error,
+        args: &SendArgs,
+        dest: u32,
+        (ptr, count, layout): (*const u8, usize, &Layout),
+    ) -> Result<()> {
+        if why.kind() != ErrorKind::MayBlock {
+            return Err(self.fail(why));
+        }
+        // SAFETY: promised by the caller.
+        let sent =
+            unsafe { self.send_copy(&args.mode(SendMode::Standard), dest, (ptr, count, layout)) };
+        self.raise(sent)
+    }
+
+    /// Copies a message and starts to send the copy.
+    ///
+    /// # Safety
+    /// As [`send_aside`](Self::send_aside).
+    unsafe fn send_copy(
+        &self,
+        args: &SendArgs,
+        dest: u32,
+        (ptr, count, layout): (*const u8, usize, &Layout),
+    ) -> Result<()> {
+        let size = layout.packed_size(count, args.rep)?;
         let device = self.hosted();
         let mut aside = device.budget.lock();
         aside.reap(device);
@@ -131,13 +193,8 @@ impl<L: Level, D: Device> Comm<L, D> {
                 "attach a larger buffer, set PORTOLAN_BUFFER_MAX, or let the receiver catch up",
             ));
         }
-        let mut bytes = self.room_for::<u8>(size)?;
-        // SAFETY: `data` is readable, and there is room for the packed size of all of it.
-        unsafe {
-            let (from, to) = (data.as_ptr().cast(), bytes.as_mut_ptr());
-            let written = layout.pack_range(from, data.len(), 0, to, size, MsgRep::Native);
-            bytes.set_len(written);
-        }
+        // SAFETY: promised by the caller.
+        let bytes = unsafe { self.packed(args, ptr, count, layout) }?;
         let bytes = Held::new(bytes);
         let slice = std::ptr::slice_from_raw_parts(bytes.ptr(), bytes.len());
         // SAFETY: the arguments are this communicator's; the bytes are kept until the request is

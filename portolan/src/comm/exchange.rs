@@ -3,6 +3,7 @@
 use portolan_core::comm::{Shift, Source, Tag, Tags};
 use portolan_core::level::Level;
 use portolan_core::{Device, Result, SendMode, Status};
+use portolan_datatype::Datatype;
 
 use super::part::Part;
 use super::raw::any_bits;
@@ -57,6 +58,71 @@ impl<L: Level, D: Device> Comm<L, D> {
         let both =
             |send: Part<'_, S>| recv.with_part(|recv| self.both_parts(&send, to, &recv, from));
         self.raise(send.with_part(both))
+    }
+
+    /// As [`sendrecv_replace`](Self::sendrecv_replace), of a buffer or a
+    /// [`strided`](crate::coll::strided) part of one (MPI-4 section 3.10, `MPI_Sendrecv_replace`
+    /// with a derived datatype). Memory that the layout does not cover stays as it is.
+    ///
+    /// ```
+    /// use portolan::Layout;
+    /// use portolan::coll::strided;
+    ///
+    /// portolan::try_threads(2, |world| {
+    ///     let comm = world.comm();
+    ///     let other = 1 - comm.rank();
+    ///     let mut matrix = [comm.rank(); 6];
+    ///     let column = Layout::vector(3, 1, 2, &Layout::of::<u32>())?;
+    ///     comm.sendrecv_replace_layout(strided(&mut matrix[1..], 1, &column), other, 7, other, 7)?;
+    ///     let mine = comm.rank();
+    ///     assert_eq!(matrix, [mine, other, mine, other, mine, other]);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), portolan::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`sendrecv_layout`](Self::sendrecv_layout).
+    #[doc(alias = "MPI_Sendrecv_replace")]
+    pub fn sendrecv_replace_layout<B: BufferMut>(
+        &self,
+        buf: impl IntoData<Buffer = B>,
+        dest: u32,
+        send_tag: impl Into<Tag>,
+        source: impl Into<Source>,
+        recv_tag: impl Into<Tags>,
+    ) -> Result<Status> {
+        const {
+            any_bits::<B::Item>();
+        };
+        let to = (dest, send_tag.into());
+        let from = (source.into(), recv_tag.into());
+        self.raise(buf.with_part(|part| self.replace_part(&part, to, from)))
+    }
+
+    /// Sends a copy of a part and receives into the part.
+    fn replace_part<B: BufferMut>(
+        &self,
+        part: &Part<'_, B>,
+        (dest, send_tag): (u32, Tag),
+        (source, recv_tag): (Source, Tags),
+    ) -> Result<Status> {
+        let args = self.inner.send_args(SendMode::Standard, dest, send_tag)?;
+        let pattern = self.inner.pattern(source, recv_tag)?;
+        let all = B::Item::layout();
+        let (count, layout) = self.items_of(part)?.unwrap_or((part.held.len(), &all));
+        let ptr = part.held.ptr().cast_const().cast();
+        // SAFETY: the items lie within the buffer, whose type has no padding if it is a part of it.
+        let copy = unsafe { self.packed(&args, ptr, count, layout) }?;
+        let signature = layout.signature(copy.len());
+        // SAFETY: the arguments and the pattern are this communicator's. The copy lives until the
+        // end of the call, at which the send is complete; the part is borrowed for as long.
+        unsafe {
+            self.both(
+                || self.start_send_packed(&args, std::ptr::from_ref(&copy[..]), signature),
+                || self.recv_part(&pattern, part),
+            )
+        }
     }
 
     /// Sends to the destination of a shift and receives from its source at the same time (MPI-4

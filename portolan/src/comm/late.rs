@@ -2,9 +2,10 @@
 
 use portolan_core::level::{Level, Single};
 use portolan_core::{Device, Result, Status, device};
-use portolan_datatype::Datatype;
+use portolan_datatype::{Datatype, Layout};
 
 use super::Comm;
+use super::raw::{all_bytes, any_bits};
 use crate::any::AnyDevice;
 
 /// A matched message that waits for a buffer ([`Comm::match_recv`]).
@@ -51,13 +52,15 @@ impl<'c, L: Level, D: Device> Message<'c, L, D> {
     pub fn recv_into<T: Datatype>(self, buf: &mut [T]) -> Result<Status> {
         let (comm, handle) = self.open();
         if T::ANY_BITS {
+            let ptr = buf.as_mut_ptr().cast();
             // SAFETY: `buf` is writable, and whatever arrives is valid in it.
-            return comm.raise(unsafe { comm.recv_taken(handle, buf.as_mut_ptr(), buf.len()) });
+            return comm.raise(unsafe { comm.recv_taken(handle, ptr, buf.len(), &T::layout()) });
         }
         let received = comm.room_for::<T>(buf.len()).and_then(|mut aside| {
             // SAFETY: there is room for `buf.len()` values; those that arrived are copied if valid.
             unsafe {
-                let status = comm.recv_taken(handle, aside.as_mut_ptr(), buf.len())?;
+                let ptr = aside.as_mut_ptr().cast();
+                let status = comm.recv_taken(handle, ptr, buf.len(), &T::layout())?;
                 let whole = super::recv::whole::<T>(&status).min(buf.len());
                 comm.check_values(aside.as_ptr(), whole, &status)?;
                 buf.as_mut_ptr()
@@ -87,7 +90,7 @@ impl<'c, L: Level, D: Device> Message<'c, L, D> {
         // SAFETY: there is room for `count` values, and those that arrived become part of the
         // vector if they are valid.
         let received = unsafe {
-            comm.recv_taken(handle, values.as_mut_ptr(), count)
+            comm.recv_taken(handle, values.as_mut_ptr().cast(), count, &T::layout())
                 .and_then(|status| {
                     let whole = super::recv::whole::<T>(&status).min(count);
                     comm.check_values(values.as_ptr(), whole, &status)?;
@@ -96,6 +99,32 @@ impl<'c, L: Level, D: Device> Message<'c, L, D> {
                 })
         };
         comm.raise(received).map(|status| (values, status))
+    }
+
+    /// Receives the message into `count` items of a layout (MPI-4 section 3.8.3, `MPI_Mrecv` with a
+    /// derived datatype). Its displacements count from the beginning of `base`. Memory that the
+    /// layout does not cover stays as it is.
+    ///
+    /// # Errors
+    /// As [`Comm::recv_layout`]. The message is gone either way.
+    #[doc(alias = "MPI_Mrecv")]
+    pub fn recv_layout<T: Datatype>(
+        self,
+        base: &mut [T],
+        count: usize,
+        layout: &Layout,
+    ) -> Result<Status> {
+        const {
+            all_bytes::<T>();
+            any_bits::<T>();
+        };
+        // If the items reach beyond the buffer, the message is dropped here, which discards it.
+        let fits = self.comm.check_span(size_of_val(base), count, layout);
+        self.comm.raise(fits)?;
+        let (comm, handle) = self.open();
+        let ptr = base.as_mut_ptr().cast();
+        // SAFETY: the layout stays within `base`, in which any bits are valid.
+        comm.raise(unsafe { comm.recv_taken(handle, ptr, count, layout) })
     }
 
     /// Discards the message: it counts as received.
@@ -201,6 +230,20 @@ impl<L: Level, D: Device> OwnedMessage<L, D> {
     #[doc(alias = "MPI_Mrecv")]
     pub fn recv<T: Datatype>(mut self) -> Result<(Vec<T>, Status)> {
         self.lend().recv()
+    }
+
+    /// As [`Message::recv_layout`].
+    ///
+    /// # Errors
+    /// As [`Comm::recv_layout`]. The message is gone either way.
+    #[doc(alias = "MPI_Mrecv")]
+    pub fn recv_layout<T: Datatype>(
+        mut self,
+        base: &mut [T],
+        count: usize,
+        layout: &Layout,
+    ) -> Result<Status> {
+        self.lend().recv_layout(base, count, layout)
     }
 
     /// Discards the message: it counts as received.

@@ -147,7 +147,10 @@ impl<L: Level, D: Device> Comm<L, D> {
 
     /// The items of a part that is not all of its buffer, after checking that they lie within it.
     #[inline(always)]
-    fn items_of<'a, B: Buffer>(&self, part: &Part<'a, B>) -> Result<Option<(usize, &'a Layout)>> {
+    pub(super) fn items_of<'a, B: Buffer>(
+        &self,
+        part: &Part<'a, B>,
+    ) -> Result<Option<(usize, &'a Layout)>> {
         if let Some((count, layout)) = part.items {
             // The values are in memory, so their size cannot overflow.
             let bytes = part.held.len() * size_of::<B::Item>();

@@ -10,7 +10,7 @@ use portolan_core::device::{self, SendArgs};
 use portolan_core::level::Level;
 use portolan_core::matching::Pattern;
 use portolan_core::{ContigBuf, Device, MemoryKind, Request, Result, Status, TypedBuf};
-use portolan_datatype::{Datatype, Layout, Signature};
+use portolan_datatype::{Datatype, Layout, MsgRep, Signature};
 
 use super::Comm;
 
@@ -164,24 +164,24 @@ impl<L: Level, D: Device> Comm<L, D> {
         }
     }
 
-    /// Receives a message that has been matched and taken.
+    /// Receives a message that has been matched and taken, into `count` items of a layout.
     ///
     /// # Safety
-    /// `count` values at `ptr` are writable.
-    pub(super) unsafe fn recv_taken<T: Datatype>(
+    /// The bytes that the layout covers from `ptr` on are writable.
+    pub(super) unsafe fn recv_taken(
         &self,
         message: device::Message,
-        ptr: *mut T,
+        ptr: *mut u8,
         count: usize,
+        layout: &Layout,
     ) -> Result<Status> {
-        let layout = T::layout();
         let guard = NoUnwind::new("a matched receive");
         // SAFETY: the memory is the caller's until this function returns, and it returns only when
         // the request is complete (`wait` completes it whatever it returns); the guard lets no
         // panic past.
         let started = unsafe {
             self.hosted()
-                .imrecv_unchecked(message, typed(ptr, count, &layout))
+                .imrecv_unchecked(message, typed(ptr, count, layout))
         };
         if started.is_err() {
             // No other call has the handle, and the sender may be waiting. A stale handle means
@@ -191,6 +191,28 @@ impl<L: Level, D: Device> Comm<L, D> {
         let status = started.and_then(|request| self.hosted().wait(request));
         guard.done();
         status
+    }
+
+    /// The bytes of `count` items of a layout, one behind the other.
+    ///
+    /// # Safety
+    /// The bytes that the layout covers from `ptr` on are readable.
+    pub(super) unsafe fn packed(
+        &self,
+        args: &SendArgs,
+        ptr: *const u8,
+        count: usize,
+        layout: &Layout,
+    ) -> Result<Vec<u8>> {
+        let size = layout.packed_size(count, args.rep)?;
+        let mut bytes = self.room_for::<u8>(size)?;
+        // SAFETY: the items are readable, and there is room for the packed size of all of them.
+        unsafe {
+            let to = bytes.as_mut_ptr();
+            let written = layout.pack_range(ptr, count, 0, to, size, MsgRep::Native);
+            bytes.set_len(written);
+        }
+        Ok(bytes)
     }
 
     /// Sends `count` items of a layout.
@@ -267,7 +289,7 @@ impl<L: Level, D: Device> Comm<L, D> {
         }
     }
 
-    /// Starts a buffered send of packed bytes; they go out as the values themselves would.
+    /// Starts a send of packed bytes; they go out as the values themselves would.
     ///
     /// # Safety
     /// `args` came from this communicator; `bytes` stay readable until the request is complete.

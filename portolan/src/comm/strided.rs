@@ -66,6 +66,24 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.send_layout_in_mode(SendMode::Synchronous, base, (count, layout), to)
     }
 
+    /// As [`send_layout`](Self::send_layout), for a message whose receive is known to be posted
+    /// (MPI-4 section 3.4, `MPI_Rsend` with a derived datatype; as [`rsend`](Self::rsend)).
+    ///
+    /// # Errors
+    /// As [`send_layout`](Self::send_layout).
+    #[doc(alias = "MPI_Rsend")]
+    pub fn rsend_layout<T: Datatype>(
+        &self,
+        base: &[T],
+        count: usize,
+        layout: &Layout,
+        dest: u32,
+        tag: impl Into<Tag>,
+    ) -> Result<()> {
+        let to = (dest, tag.into());
+        self.send_layout_in_mode(SendMode::Ready, base, (count, layout), to)
+    }
+
     fn send_layout_in_mode<T: Datatype>(
         &self,
         mode: SendMode,

@@ -29,9 +29,11 @@ use network::Network;
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) contenders: Vec<Contender>,
-    /// Peers that were not found, and why.
-    pub(super) missing: Vec<(String, String)>,
+    pub(super) missing: Vec<Missing>,
 }
+
+/// The name of a peer that was not found or cannot be used, and why.
+type Missing = (String, String);
 
 /// The compiler and launcher of an MPI implementation.
 struct Place {
@@ -92,9 +94,11 @@ pub(super) fn find(job: &Job, args: &BenchArgs) -> Found {
     let network = network::of(args);
     for place in places {
         match place.peers(job, args.tuned, network.as_ref()) {
-            Ok(peers) => found
-                .contenders
-                .extend(peers.into_iter().map(Contender::Peer)),
+            Ok((peers, missing)) => {
+                let peers = peers.into_iter().map(Contender::Peer);
+                found.contenders.extend(peers);
+                found.missing.extend(missing);
+            }
             Err(why) => found.missing.push((place.name, why)),
         }
     }
@@ -173,19 +177,25 @@ impl Place {
     }
 
     /// The implementation in this place: as it is installed and, if asked for, with better
-    /// settings, or over the network that Portolan uses.
+    /// settings, or over the network that Portolan uses. If it cannot use that network, it is
+    /// missing there.
     fn peers(
         &self,
         job: &Job,
         tuned: bool,
         network: Option<&Network>,
-    ) -> Result<Vec<Peer>, String> {
+    ) -> Result<(Vec<Peer>, Option<Missing>), String> {
         let peer = Peer::identify(&self.starter)?;
         let program = build(&self.compiler, peer.version(), job.pattern)?;
         let peer = peer.with_program(program);
         let better = if tuned { peer.tuned(job) } else { Vec::new() };
-        let over = network.and_then(|network| peer.over(network));
-        Ok([vec![peer], better, over.into_iter().collect()].concat())
+        let (over, missing) = match network.map(|network| peer.over(network)) {
+            None => (None, None),
+            Some(Ok(over)) => (Some(over), None),
+            Some(Err(missing)) => (None, Some(missing)),
+        };
+        let peers = [peer].into_iter().chain(better).chain(over).collect();
+        Ok((peers, missing))
     }
 }
 

@@ -94,8 +94,8 @@ pub(in crate::bench) struct Peer {
     starter: PathBuf,
     program: PathBuf,
     tuning: Tuning,
-    /// Whether it can go over libfabric by itself.
-    fabric: bool,
+    /// Why it cannot go over libfabric by itself; `None` if it can.
+    no_fabric: Option<&'static str>,
     /// The network that it is to use under libfabric.
     network: Option<Network>,
 }
@@ -121,10 +121,16 @@ impl Peer {
         let number =
             |word: &&str| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.');
         let version = said.split_whitespace().find(number).map(str::to_owned);
-        let fabric = match family {
-            Family::Mpich => said.contains("ch4:ofi") || said.contains("ucx,ofi"),
-            // Version 5 does not start over plain providers: "PML cm cannot be selected".
-            Family::OpenMpi => version.as_deref().is_some_and(|v| v.starts_with("4.")),
+        let (over_fabric, otherwise) = match family {
+            Family::Mpich => (
+                said.contains("ch4:ofi") || said.contains("ucx,ofi"),
+                "this MPICH was built without libfabric: the wheel `mpich` has it",
+            ),
+            Family::OpenMpi => (
+                version.as_deref().is_some_and(|v| v.starts_with("4.")),
+                "Open MPI 5 does not start over plain providers (\"PML cm cannot be selected\"): \
+                 version 4, Debian's openmpi-bin, does",
+            ),
         };
         Ok(Self {
             family,
@@ -133,7 +139,7 @@ impl Peer {
             starter: starter.to_owned(),
             program: PathBuf::new(),
             tuning: Tuning::default(),
-            fabric,
+            no_fabric: (!over_fabric).then_some(otherwise),
             network: None,
         })
     }
@@ -146,10 +152,15 @@ impl Peer {
     pub(in crate::bench) fn name(&self) -> String {
         let name = self.plain_name();
         match (&self.network, self.tuning.name) {
-            (Some(network), _) => format!("{name}+ofi-{}", network.lowest()),
+            (Some(network), _) => self.name_over(network),
             (None, "") => name,
             (None, tuning) => format!("{name}+{tuning}"),
         }
+    }
+
+    /// Its name over libfabric.
+    fn name_over(&self, network: &Network) -> String {
+        format!("{}+ofi-{}", self.plain_name(), network.lowest())
     }
 
     /// Name and version.
@@ -192,12 +203,16 @@ impl Peer {
         all.iter().filter(applies).map(with).collect()
     }
 
-    /// This implementation over libfabric and the given network, if it supports that.
-    pub(super) fn over(&self, network: &Network) -> Option<Self> {
-        self.fabric.then(|| Self {
-            network: Some(network.clone()),
-            ..self.clone()
-        })
+    /// This implementation over libfabric and the given network; otherwise the name that it would
+    /// have there, and why it cannot.
+    pub(super) fn over(&self, network: &Network) -> Result<Self, (String, String)> {
+        match self.no_fabric {
+            None => Ok(Self {
+                network: Some(network.clone()),
+                ..self.clone()
+            }),
+            Some(why) => Err((self.name_over(network), why.to_owned())),
+        }
     }
 
     /// Adds the network to the launcher's arguments and environment.
@@ -286,7 +301,7 @@ mod tests {
             starter: PathBuf::new(),
             program: PathBuf::new(),
             tuning: Tuning::default(),
-            fabric: true,
+            no_fabric: None,
             network: None,
         }
     }
