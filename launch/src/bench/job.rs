@@ -232,13 +232,14 @@ pub(super) fn launcher(
     Ok(command)
 }
 
-/// Starts a job whose output this process reads, and which the kernel ends with this process.
+/// Starts a job whose output this process reads, and whose launcher is told to end it when this
+/// process ends.
 pub(super) fn start(command: &mut Command) -> Result<(Child, Remarks), String> {
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    os::end_with_this_process(command);
+    os::end_with_this_process(command, libc::SIGTERM);
     let name = command.get_program().to_string_lossy().into_owned();
     let mut child = command
         .spawn()

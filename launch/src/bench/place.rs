@@ -131,7 +131,7 @@ impl Spinners {
                 command.arg(processor.to_string());
             }
             command.stdin(Stdio::null());
-            os::end_with_this_process(&mut command);
+            os::end_with_this_process(&mut command, libc::SIGKILL);
             let child = command
                 .spawn()
                 .map_err(|error| format!("cannot start a process that spins: {error}"))?;
@@ -273,7 +273,7 @@ pub(super) mod tests {
     pub(in crate::bench) fn spinner() -> (Spinners, i32) {
         let mut command = Command::new("sh");
         command.args(["-c", "while :; do :; done"]);
-        os::end_with_this_process(&mut command);
+        os::end_with_this_process(&mut command, libc::SIGKILL);
         let child = command.spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
         (Spinners(vec![(child, None)]), pid)

@@ -25,7 +25,7 @@ impl ChildSetup {
         command.process_group(self.group);
         let launcher = std::process::id();
         let prepare = move || {
-            die_with(launcher)?;
+            end_with(launcher, libc::SIGKILL)?;
             for &fd in &self.keep {
                 keep_across_exec(fd)?;
             }
@@ -38,12 +38,13 @@ impl ChildSetup {
     }
 }
 
-/// Makes the kernel kill the process that `command` starts when the calling thread ends. A process
-/// for which nothing waits must not outlive this one, however this one ends.
-pub(crate) fn end_with_this_process(command: &mut Command) {
+/// Makes the kernel send a signal to the process that `command` starts when the calling thread
+/// ends. A process for which nothing waits must not outlive this one, however this one ends: so the
+/// signal is SIGKILL, or SIGTERM for a launcher, which has ranks and files of its own to remove.
+pub(crate) fn end_with_this_process(command: &mut Command, signal: libc::c_int) {
     let parent = std::process::id();
-    // SAFETY: the closure runs between fork and exec, makes system calls and reads one number.
-    unsafe { command.pre_exec(move || die_with(parent)) };
+    // SAFETY: the closure runs between fork and exec, makes system calls and reads two numbers.
+    unsafe { command.pre_exec(move || end_with(parent, signal)) };
 }
 
 /// Binds the program of a command to a set of processors. If that fails, the program does not
@@ -53,12 +54,12 @@ pub(crate) fn bind(command: &mut Command, set: CpuSet) {
     unsafe { command.pre_exec(move || set.bind_self()) };
 }
 
-/// Makes the kernel kill this process when the launcher's only thread ends.
-fn die_with(launcher: u32) -> io::Result<()> {
+/// Makes the kernel send this process a signal when the thread of its parent ends that started it.
+fn end_with(parent: u32, signal: libc::c_int) -> io::Result<()> {
     // SAFETY: this option takes one number and touches no memory.
-    super::check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })?;
-    // The launcher may have ended before the call above; then the kernel would send no signal.
-    if std::os::unix::process::parent_id() != launcher {
+    super::check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal) })?;
+    // The parent may have ended before the call above; then the kernel would send no signal.
+    if std::os::unix::process::parent_id() != parent {
         // SAFETY: ends the process at once, without running anything of this copy.
         unsafe { libc::_exit(1) };
     }

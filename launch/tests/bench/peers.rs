@@ -1,8 +1,12 @@
 //! Peers: they are found and measured, or said to be missing; and what the C programs have in
 //! common: they run where they are told, and do the same as Portolan's patterns.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use portolan_benches::{allowed_processors, shuffled};
 
@@ -96,6 +100,52 @@ fn ranks_of_a_peer_are_where_they_are_told_and_shuffle_as_ours_do() {
             assert_eq!(numbers("order "), ours.collect::<Vec<_>>());
         }
     }
+}
+
+/// An `mpiexec` that is killed leaves its ranks' files in /dev/shm.
+#[test]
+fn a_peer_may_clean_up_when_the_measurement_ends() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("slow-peer");
+    std::fs::create_dir_all(folder.join("bin")).unwrap();
+    let script = |name: &str, text: &str| {
+        let path = folder.join("bin").join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+    };
+    let (ready, cleaned) = (folder.join("ready"), folder.join("cleaned"));
+    for file in [&ready, &cleaned] {
+        let _ = std::fs::remove_file(file);
+    }
+    script("mpicc", "#!/bin/sh\nexec mpicc.mpich \"$@\"\n");
+    script(
+        "mpiexec",
+        &format!(
+            "#!/bin/sh\nif [ \"$1\" = --version ]; then echo HYDRA; echo Version: 9.9; exit; fi\n\
+             trap 'echo > {}; exit' TERM\necho > {}\nwhile :; do sleep 0.05; done\n",
+            cleaned.display(),
+            ready.display()
+        ),
+    );
+    if !is_here("mpich") {
+        return;
+    }
+    let words = ["bench", "latency", "--peers", "--only", "mpich-9.9"];
+    let mut command = portolan(&words);
+    command.args(["--sizes", "8", "--iterations", "3", "--peer-dir"]);
+    command.arg(&folder);
+    command.env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
+    let mut bench = command.spawn().unwrap();
+    let appears = |file: &Path| {
+        let begun = Instant::now();
+        while !file.exists() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "no {file:?}");
+            thread::sleep(Duration::from_millis(10));
+        }
+    };
+    appears(&ready);
+    bench.kill().unwrap();
+    bench.wait().unwrap();
+    appears(&cleaned);
 }
 
 #[test]

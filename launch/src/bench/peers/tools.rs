@@ -267,7 +267,7 @@ impl Server {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        os::end_with_this_process(&mut command);
+        os::end_with_this_process(&mut command, libc::SIGKILL);
         let child = command.spawn();
         child
             .map(Self)
