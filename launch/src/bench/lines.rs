@@ -51,6 +51,9 @@ struct Row<'a> {
     /// Whether other processes were at work during samples that count.
     #[serde(skip_serializing_if = "is_false")]
     disturbed: bool,
+    /// What they used of the processors meanwhile, as a fraction of a core.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    others: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ratio: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -187,10 +190,8 @@ fn row<'a>(run: &'a Run, entry: &'a Entry, figure: &'a Figure) -> Row<'a> {
         settings: &run.settings,
         phase: run.phase.as_deref(),
         line_ns: run.line(),
-        disturbed: entry
-            .taken
-            .iter()
-            .any(|taken| taken.counts && taken.disturbed),
+        disturbed: entry.is_disturbed(),
+        others: entry.burden().map(|burden| burden.others()),
         ratio: ratio.map(|(ratio, _)| ratio),
         best_peer: ratio.map(|(_, name)| name),
     }
@@ -242,7 +243,7 @@ mod tests {
         assert!(lines[0].get("disturbed").is_none());
         let mut busy = run();
         busy.entries[0].taken[0].disturbed = true;
-        assert_eq!(of(&busy).matches(r#""disturbed":true,"ratio""#).count(), 1);
+        assert_eq!(of(&busy).matches(r#""disturbed":true,"others""#).count(), 1);
         let mut set = run();
         set.settings
             .insert("PORTOLAN_SHM_CMA".to_owned(), "off".to_owned());

@@ -57,7 +57,7 @@ const UPKEEP: f64 = 0.001;
 const PART: f64 = QUIET / 2.0;
 /// Tolerance of the kernel's accounting, in seconds: the kernel counts in hundredths of a second,
 /// and the difference of two readings has that error at both ends.
-const TICKS: f64 = 0.02;
+pub(super) const TICKS: f64 = 0.02;
 
 /// Measures the machine between samples.
 #[derive(Debug)]
@@ -301,20 +301,15 @@ impl Look {
     /// The notes on a sample that was taken between this look and the next.
     pub(super) fn until(&self, after: &Self) -> Taken {
         let line = |look: &Self| Some(look.limits?.load_store);
-        let (others, stolen) = self.clock.others_until(&after.clock).unzip();
         let taken = Taken {
-            phase: None,
             before_ns: line(self),
             after_ns: line(after),
-            others,
-            stolen,
-            disturbed: self.clock.disturbed_until(&after.clock),
-            counts: false,
-            values: Vec::new(),
+            ..self.clock.work_until(&after.clock)
         };
         let phase = taken.line().map(Phase::of);
         Taken {
             phase: phase.map(|phase| phase.name().to_owned()),
+            disturbed: taken.is_beside_work(),
             ..taken
         }
     }
@@ -336,12 +331,17 @@ impl Clock {
         }
     }
 
-    /// Whether other processes or the host were at work in between. The spinning processes that
-    /// this command started do not count as others.
-    fn disturbed_until(&self, after: &Self) -> bool {
-        let wall = (after.wall - self.wall).as_secs_f64();
-        let used = self.others_until(after);
-        used.is_some_and(|(others, stolen)| (others + stolen) * wall > self.quiet() * wall + TICKS)
+    /// The work of other processes and of the host in between. The spinning processes that this
+    /// command started do not count as others.
+    fn work_until(&self, after: &Self) -> Taken {
+        let (others, stolen) = self.others_until(after).unzip();
+        Taken {
+            wall_s: Some((after.wall - self.wall).as_secs_f64()),
+            others,
+            stolen,
+            quiet: Some(self.quiet()),
+            ..Taken::default()
+        }
     }
 
     /// The largest processor time of others that does not disturb, as a fraction of one core.
@@ -363,10 +363,8 @@ impl Clock {
             return None;
         }
         let others = now.worked - before.worked - (after.ours - self.ours);
-        // The difference can be slightly negative: the kernel counts the total in ticks and this
-        // process's own time in nanoseconds.
         let stolen = now.stolen - before.stolen;
-        Some(((others / wall).max(0.0), stolen / wall))
+        Some((others / wall, stolen / wall))
     }
 }
 
@@ -510,10 +508,14 @@ mod tests {
             (at(0.1, 0.2, 0.0, 0.18), false),
             (at(0.1, 0.2, 0.0, 0.16), true),
         ] {
-            assert_eq!(begin.disturbed_until(&after), disturbed, "{after:?}");
+            assert_eq!(
+                begin.work_until(&after).is_beside_work(),
+                disturbed,
+                "{after:?}"
+            );
         }
         let blind = Clock { all: None, ..begin };
-        assert!(!blind.disturbed_until(&at(1.0, 2.0, 0.0, 0.0)));
+        assert!(!blind.work_until(&at(1.0, 2.0, 0.0, 0.0)).is_beside_work());
     }
 
     #[test]
@@ -532,7 +534,9 @@ mod tests {
                 ranks_only,
                 ours,
             };
-            at(0, 0.0, 0.0).disturbed_until(&at(1, all, 2.0))
+            at(0, 0.0, 0.0)
+                .work_until(&at(1, all, 2.0))
+                .is_beside_work()
         };
         // 256 processors that are 0.05 % busy.
         assert!(!disturbed(256, false, 2.128) && !disturbed(256, true, 2.128));

@@ -5,6 +5,7 @@ use portolan_benches::machine::same_phase;
 use serde::{Deserialize, Serialize};
 
 use super::args::Settings;
+use super::machine::TICKS;
 use super::stats::Summary;
 
 /// One run.
@@ -89,11 +90,18 @@ pub(super) struct Taken {
     /// Time of a cache line from core to core by load and store, in nanoseconds, before and after.
     pub(super) before_ns: Option<f64>,
     pub(super) after_ns: Option<f64>,
+    /// How long the sample took in all, in seconds.
+    #[serde(default)]
+    pub(super) wall_s: Option<f64>,
     /// What others used during the sample (without the spinning processes) and what the host took,
     /// as fractions of a core; on the processors of the ranks and of their cores, or on all if the
-    /// ranks were not bound.
+    /// ranks were not bound. Slightly negative at times: the kernel counts all of them in ticks,
+    /// and this command's own share in nanoseconds.
     pub(super) others: Option<f64>,
     pub(super) stolen: Option<f64>,
+    /// What both may be together, as a fraction of a core, without any doubt about the figure.
+    #[serde(default)]
+    pub(super) quiet: Option<f64>,
     /// Whether others used so much that the sample says little about the contender.
     #[serde(default)]
     pub(super) disturbed: bool,
@@ -253,19 +261,84 @@ impl Run {
             .count()
     }
 
-    /// The most that others used, and the most that the host took, during a sample that counts, as
-    /// fractions of a core.
+    /// What others used, and what the host took, as fractions of a core: during all samples that
+    /// count of the contender beside which it was most.
     pub(super) fn disturbance(&self) -> (Option<f64>, Option<f64>) {
-        let counting = || {
-            let taken = self.entries.iter().flat_map(|entry| &entry.taken);
-            taken.filter(|taken| taken.counts)
+        let most = |of: fn(&Burden) -> f64| {
+            let burdens = self.entries.iter().filter_map(Entry::burden);
+            burdens.map(|burden| of(&burden)).reduce(f64::max)
         };
-        let most = |of: fn(&Taken) -> Option<f64>| counting().filter_map(of).reduce(f64::max);
-        (most(|taken| taken.others), most(|taken| taken.stolen))
+        (most(Burden::others), most(Burden::stolen))
+    }
+}
+
+/// Work of others during some samples, in seconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Burden {
+    wall: f64,
+    others: f64,
+    stolen: f64,
+    quiet: f64,
+    samples: f64,
+}
+
+impl Burden {
+    /// What others used, as a fraction of a core.
+    pub(super) fn others(&self) -> f64 {
+        (self.others / self.wall).max(0.0)
+    }
+
+    fn stolen(&self) -> f64 {
+        self.stolen / self.wall
+    }
+
+    /// Whether this is more than there may be. The errors of several samples are partly opposite.
+    fn is_too_much(&self) -> bool {
+        self.others + self.stolen > self.quiet + TICKS * self.samples.sqrt()
+    }
+}
+
+impl Entry {
+    /// Whether others were at work during the samples that count: too much during one of them, or
+    /// too much during all of them together. A short sample by itself tells little.
+    pub(super) fn is_disturbed(&self) -> bool {
+        let counting = || self.taken.iter().filter(|taken| taken.counts);
+        counting().any(|taken| taken.disturbed)
+            || self.burden().is_some_and(|burden| burden.is_too_much())
+    }
+
+    /// The work of others during the samples that count, as far as it is known.
+    pub(super) fn burden(&self) -> Option<Burden> {
+        let counting = self.taken.iter().filter(|taken| taken.counts);
+        counting
+            .filter_map(Taken::burden)
+            .reduce(|sum, one| Burden {
+                wall: sum.wall + one.wall,
+                others: sum.others + one.others,
+                stolen: sum.stolen + one.stolen,
+                quiet: sum.quiet + one.quiet,
+                samples: sum.samples + one.samples,
+            })
     }
 }
 
 impl Taken {
+    fn burden(&self) -> Option<Burden> {
+        let wall = self.wall_s?;
+        Some(Burden {
+            wall,
+            others: self.others? * wall,
+            stolen: self.stolen? * wall,
+            quiet: self.quiet? * wall,
+            samples: 1.0,
+        })
+    }
+
+    /// Whether others used so much during this sample alone that it says little.
+    pub(super) fn is_beside_work(&self) -> bool {
+        self.burden().is_some_and(|burden| burden.is_too_much())
+    }
+
     /// Time of a cache line during the sample in nanoseconds, if it was in one phase before and
     /// after.
     pub(super) fn line(&self) -> Option<f64> {
@@ -347,7 +420,10 @@ pub(super) mod tests {
             taken: vec![
                 Taken {
                     counts: true,
+                    wall_s: Some(0.5),
                     others: Some(0.01),
+                    stolen: Some(0.0),
+                    quiet: Some(0.1),
                     values: vec![Some(median)],
                     ..Taken::default()
                 },
@@ -419,7 +495,41 @@ pub(super) mod tests {
         assert_eq!(run.best_peer(8), Some((2.0, "b-2")));
         let peer = &run.entries[1];
         assert_eq!(run.ratio(peer, &peer.figures[0]), None);
-        assert_eq!((run.dropped(), run.disturbance()), (3, (Some(0.01), None)));
+        assert_eq!(
+            (run.dropped(), run.disturbance()),
+            (3, (Some(0.01), Some(0.0)))
+        );
+    }
+
+    #[test]
+    fn short_samples_are_judged_together() {
+        let mut entry = entry("shm", false, 0.5);
+        // Half a core during 20 ms is within the error of the kernel's ticks.
+        let one = Taken {
+            counts: true,
+            wall_s: Some(0.02),
+            others: Some(0.5),
+            stolen: Some(0.0),
+            quiet: Some(0.1),
+            ..Taken::default()
+        };
+        entry.taken = vec![one.clone()];
+        assert!(!entry.is_disturbed());
+        // During each of fifty such samples it is not.
+        entry.taken = vec![one.clone(); 50];
+        assert!(entry.is_disturbed() && !one.is_beside_work());
+        // Errors in both directions cancel.
+        for taken in entry.taken.iter_mut().step_by(2) {
+            taken.others = Some(-0.5);
+        }
+        assert!(!entry.is_disturbed());
+        assert!(entry.burden().unwrap().others() < 1e-9);
+        // One long sample is enough.
+        entry.taken.push(Taken {
+            wall_s: Some(10.0),
+            ..one
+        });
+        assert!(entry.is_disturbed());
     }
 
     #[test]

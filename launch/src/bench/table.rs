@@ -208,11 +208,7 @@ pub(super) fn state(run: &Run, machine: &Machine) -> String {
     }
     let (others, stolen) = run.disturbance();
     if let Some(others) = others {
-        let _ = write!(
-            text,
-            ", others used up to {:.0} % of a core",
-            others * 100.0
-        );
+        let _ = write!(text, ", others used {:.0} % of a core", others * 100.0);
     }
     if let Some(stolen) = stolen.filter(|&stolen| stolen >= 0.005) {
         let _ = write!(text, ", the host took up to {:.0} %", stolen * 100.0);
@@ -362,7 +358,7 @@ mod tests {
         for part in [
             "   0.50 a-1\n",
             "# c is missing: it is not here\n",
-            "up to 1 % of a core",
+            "others used 1 % of a core",
             "phase near (3 samples",
             "nothing else: 10.0 GB/s, 0.30 µs (4 KiB)\n#   the same both ways at a time: 12.3 GB/s (4 KiB)\n",
         ] {

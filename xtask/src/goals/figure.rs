@@ -16,7 +16,7 @@ pub(super) struct Run {
     pub(super) missing: Vec<Absent>,
     /// Peers that were measured and failed, so that they have no figures.
     pub(super) failed: Vec<Absent>,
-    /// The largest processor time that others used during a sample that counts, in cores.
+    /// The largest processor time that others used beside a contender, in cores.
     pub(super) others: f64,
     /// One way of a cache line between two cores, by storing and loading, in ns.
     pub(super) line: Option<f64>,
@@ -142,12 +142,7 @@ impl Run {
         };
         self.missing.extend(absent("missing"));
         self.failed.extend(absent("failed"));
-        for taken in line["taken"].as_array().into_iter().flatten() {
-            let others = taken["others"].as_f64().unwrap_or(0.0);
-            if taken["counts"] == true && others > self.others {
-                self.others = others;
-            }
-        }
+        self.others = self.others.max(line["others"].as_f64().unwrap_or(0.0));
         if let Some(machine) = line["machine"].as_object() {
             self.line = machine.get("load_store_ns").and_then(Value::as_f64);
             if self.line.is_some() {
@@ -198,11 +193,11 @@ fn rate(line: &Value) -> Option<(u64, f64)> {
 pub(super) mod tests {
     use super::*;
 
-    pub(in super::super) const LINES: &str = r#"{"bench":"latency","transport":"shm","ranks":2,"bytes":8,"value":0.08,"unit":"us","samples":3,"phase":"near","ratio":0.8,"best_peer":"a-1"}
+    pub(in super::super) const LINES: &str = r#"{"bench":"latency","transport":"shm","ranks":2,"bytes":8,"value":0.08,"unit":"us","samples":3,"phase":"near","others":0.2,"ratio":0.8,"best_peer":"a-1"}
 {"bench":"latency","transport":"shm","ranks":2,"bytes":64,"value":0.1,"unit":"us","samples":3,"phase":"near","ratio":0.95,"best_peer":"a-1"}
 {"bench":"latency","peer":"a-1","ranks":2,"bytes":8,"value":0.1,"unit":"us","samples":3,"phase":"near"}
 {"bench":"latency","peer":"a-1","ranks":2,"bytes":64,"value":0.11,"unit":"us","samples":3,"phase":"near"}
-{"bench":"latency","transport":"shm","taken":[{"others":0.2,"counts":true},{"others":0.9,"counts":false}]}
+{"bench":"latency","transport":"shm","taken":[{"others":0.9,"counts":false}]}
 {"bench":"latency","machine":{"model":"X","cores":2,"load_store_ns":55.0,"relays":[[8,50.0,0.04],[64,400.0,0.05]],"relays_both":[[64,500.0]]}}"#;
 
     pub(in super::super) const ABSENT: &str = r#"

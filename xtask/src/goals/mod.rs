@@ -70,7 +70,7 @@ pub(crate) fn main(repo: &Repo, args: &Args) -> Result<ExitCode, Failure> {
     let chosen = |group: &str| args.groups.is_empty() || args.groups.iter().any(|g| g == group);
     let newer = newer_libfabric();
     // If several goals need the same run, it is measured once.
-    let mut runs = BTreeMap::new();
+    let mut runs: BTreeMap<Key, Result<Run, String>> = BTreeMap::new();
     let mut status = ExitCode::SUCCESS;
     for group in list::GROUPS.iter().filter(|group| chosen(group.name)) {
         for command in group.goals.iter().flat_map(Goal::commands) {
@@ -78,31 +78,33 @@ pub(crate) fn main(repo: &Repo, args: &Args) -> Result<ExitCode, Failure> {
             if runs.contains_key(&key) {
                 continue;
             }
-            if command.library == Library::OfTheWheel && newer.is_none() {
-                eprintln!(
-                    "left out, there is no wheel of MPICH: portolan {}",
-                    command.words
-                );
-                continue;
-            }
             eprintln!("portolan {}", key.2.join(" "));
-            let run = match measure(repo, &program, command, newer.as_deref(), &key.2) {
-                Ok(run) => run,
+            let run = if command.library == Library::OfTheWheel && newer.is_none() {
+                Err("there is no wheel of MPICH, whose libfabric is needed".to_owned())
+            } else {
+                let run = measure(repo, &program, command, newer.as_deref(), &key.2);
                 // What the other runs have measured, in many minutes, is written all the same.
-                Err(why) => {
-                    eprintln!("left out: {why}");
+                run.map_err(|why| {
                     status = ExitCode::FAILURE;
-                    continue;
-                }
+                    why.to_string()
+                })
             };
-            for absent in &run.failed {
-                eprintln!("{} failed in {}: {}", absent.peer, absent.bench, absent.why);
+            match &run {
+                Ok(run) => {
+                    for absent in &run.failed {
+                        eprintln!("{} failed in {}: {}", absent.peer, absent.bench, absent.why);
+                    }
+                }
+                Err(why) => eprintln!("not measured: {why}"),
             }
             runs.insert(key, run);
         }
         let typed = |command: &Command| typed(command, &words(command, args));
         let part = page::group(group, &how(group.name, args), typed, |command| {
-            runs.get(&key(command, args))
+            let run = runs.get(&key(command, args));
+            run.map_or(Err("it was not asked for".to_owned()), |run| {
+                run.as_ref().map_err(Clone::clone)
+            })
         });
         println!("{part}");
         if let Some(page) = &args.write {

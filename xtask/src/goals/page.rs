@@ -15,20 +15,27 @@ const HEAD: &str = "# Figures\n\n\
 /// The part of the page about a group.
 ///
 /// `how` is the command that measures the group, and `typed` returns the command of one of its runs
-/// as it was measured. A goal is left out if some of it has not been measured.
+/// as it was measured. `run` returns a run, or why there is none.
 pub(super) fn group<'a>(
     group: &Group,
     how: &str,
     typed: impl Fn(&Command) -> String,
-    run: impl Fn(&Command) -> Option<&'a Run>,
+    run: impl Fn(&Command) -> Result<&'a Run, String>,
 ) -> String {
     let mut text = format!("## {}\n\n`{how}`\n\n", group.title);
     for goal in group.goals {
-        let Some(runs) = goal.commands().map(&run).collect::<Option<Vec<&Run>>>() else {
-            continue;
+        let runs: Result<Vec<&Run>, String> = goal.commands().map(&run).collect();
+        let part = match runs {
+            Ok(runs) => section(goal, group.least, &typed, &runs),
+            Err(why) => format!(
+                "### {}: {}\n\nNot measured: {}.\n",
+                goal.what,
+                bound(goal),
+                why.trim_end_matches('.')
+            ),
         };
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "{}", section(goal, group.least, &typed, &runs));
+        let _ = writeln!(text, "{part}");
     }
     text
 }
@@ -120,7 +127,7 @@ fn circumstances(goal: &Goal, runs: &[&Run]) -> String {
     let samples = figures().map(|figure| figure.samples).min().unwrap_or(0);
     let machine = runs.iter().find_map(|run| run.machine.as_deref());
     format!(
-        "{}; phase {}; {samples} sample{} or more; others used up to {:.0} % of a core",
+        "{}; phase {}; {samples} sample{} or more; others used {:.0} % of a core",
         machine.unwrap_or("machine not looked at"),
         phases.join(", "),
         if samples == 1 { "" } else { "s" },
@@ -237,8 +244,18 @@ fn short(size: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::list::{FEW, Library, MANY};
+    use super::super::list::{FEW, GROUPS, Library, MANY};
     use super::*;
+
+    #[test]
+    fn what_could_not_be_measured_stays_on_the_page() {
+        let coll = GROUPS.iter().find(|group| group.name == "coll").unwrap();
+        let failed = |_: &Command| Err("exit status: 2.".to_owned());
+        let text = group(coll, "how", |_| String::new(), failed);
+        let parts = text.matches("\n\nNot measured: exit status: 2.\n").count();
+        assert_eq!(parts, coll.goals.len(), "{text}");
+        assert!(text.contains("### Four ranks on two cores, µs: at most 0.8 × the best peer"));
+    }
 
     #[test]
     fn a_group_is_replaced_and_the_others_stay() {
