@@ -1,6 +1,5 @@
 //! One sample: a job of Portolan or of a peer, and the output that is read from it.
 
-use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -8,6 +7,7 @@ use std::time::Duration;
 
 use portolan_benches::{Pattern, Plan, Sample};
 
+use super::output::{Output, Remarks};
 use super::peers::{Loops, Peer, Tool};
 use crate::os;
 use crate::run::Bind;
@@ -248,35 +248,7 @@ pub(super) fn start(command: &mut Command) -> Result<(Child, Remarks), String> {
     Ok((child, remarks))
 }
 
-/// Reads a child's standard error in a thread, so that the child never blocks while it writes
-/// there.
-pub(super) struct Remarks(Option<thread::JoinHandle<String>>);
-
-impl Remarks {
-    fn of(child: &mut Child) -> Self {
-        let read = |mut from: std::process::ChildStderr| {
-            let mut bytes = Vec::new();
-            let _ = from.read_to_end(&mut bytes);
-            String::from_utf8_lossy(&bytes).into_owned()
-        };
-        Self(
-            child
-                .stderr
-                .take()
-                .map(|from| thread::spawn(move || read(from))),
-        )
-    }
-
-    /// Waits for the end of the output and returns all of it.
-    pub(super) fn text(self) -> String {
-        self.0
-            .and_then(|thread| thread.join().ok())
-            .unwrap_or_default()
-    }
-}
-
-/// Ends a process that takes too long, together with its descendants, which may hold its output
-/// open.
+/// Ends a process that takes too long, together with its descendants.
 pub(super) struct Watch {
     time: Duration,
     ended: mpsc::Sender<()>,
@@ -332,14 +304,12 @@ fn listen(
     let (mut child, remarks) = start(&mut command)?;
     let watch = limit.map(|limit| Watch::over(&child, limit));
     let (mut transport, mut samples) = (None, Vec::new());
-    if let Some(out) = child.stdout.take() {
-        for line in BufReader::new(out).lines().map_while(Result::ok) {
-            if let Some(name) = line.strip_prefix(TRANSPORT) {
-                transport = Some(name.trim().to_owned());
-            } else if let Some(sample) = line.strip_prefix(SAMPLE).and_then(parse) {
-                samples.push(Ok(sample));
-                step();
-            }
+    for line in Output::of(&mut child) {
+        if let Some(name) = line.strip_prefix(TRANSPORT) {
+            transport = Some(name.trim().to_owned());
+        } else if let Some(sample) = line.strip_prefix(SAMPLE).and_then(parse) {
+            samples.push(Ok(sample));
+            step();
         }
     }
     let in_time = watch.map_or(Ok(()), |watch| watch.until_end_of(&child));

@@ -8,7 +8,7 @@
 //!
 //! - [`args`]: the command line. [`options`]: which options a kind has. [`place`]: the processors
 //!   of ranks and of other work.
-//! - [`job`]: one sample, and the output that is read from it. [`rank`]: the ranks of Portolan's
+//! - [`job`]: one sample. [`output`]: what its job says. [`rank`]: the ranks of Portolan's
 //!   samples. [`peers`]: other implementations.
 //! - [`planned`]: what is going to be measured. [`suite`]: takes samples in turn and evaluates
 //!   them. [`stats`]: medians.
@@ -25,6 +25,7 @@ mod lines;
 mod machine;
 mod memory;
 mod options;
+mod output;
 mod page;
 mod peers;
 mod phases;

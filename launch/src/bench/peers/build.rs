@@ -4,7 +4,6 @@ use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use std::time::Duration;
 use portolan_benches::{Form, Pattern};
 
 use crate::bench::job::{PATIENCE, Watch, start};
+use crate::bench::output::Output;
 
 macro_rules! sources {
     ($($name:literal),* $(,)?) => {
@@ -156,11 +156,9 @@ pub(super) fn said_by(command: &mut Command, time: Duration) -> Result<String, S
     let name = command.get_program().to_string_lossy().into_owned();
     let (mut child, remarks) = start(command)?;
     let watch = Watch::over(&child, time);
-    let mut said = Vec::new();
-    if let Some(mut out) = child.stdout.take() {
-        // Output that cannot be read counts as missing.
-        let _ = out.read_to_end(&mut said);
-    }
+    let said: String = Output::of(&mut child)
+        .flat_map(|line| [line, "\n".to_owned()])
+        .collect();
     let in_time = watch.until_end_of(&child);
     let status = child
         .wait()
@@ -168,7 +166,7 @@ pub(super) fn said_by(command: &mut Command, time: Duration) -> Result<String, S
     let why = shortened(&remarks.text());
     in_time.map_err(|late| format!("{name}: {late}: {why}"))?;
     if status.success() {
-        return Ok(String::from_utf8_lossy(&said).into_owned());
+        return Ok(said);
     }
     Err(format!("{name} failed ({status}): {why}"))
 }
