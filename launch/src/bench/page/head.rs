@@ -1,7 +1,9 @@
 //! The beginning of the page: when and where the runs were measured, and the limits of the machine.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
 use std::fmt::Write;
+
+use portolan_benches::machine::same_phase;
 
 use super::{escape, scale};
 use crate::bench::record::{Machine, Run};
@@ -31,17 +33,17 @@ pub(super) fn of(runs: &[Run]) -> String {
     for machine in &machines {
         let _ = writeln!(html, "<p class=\"soft\">{}.</p>", escape(machine));
     }
-    for (((machine, phase), processors), (run, limits)) in by_phase(runs) {
-        let phase = phase.map_or_else(
+    for (run, limits) in by_phase(runs) {
+        let phase = phase(run).map_or_else(
             || "Limits, of no phase".to_owned(),
-            |phase| format!("Limits in phase {phase}"),
+            |phase| format!("Limits in {phase}"),
         );
-        let between = processors.map_or_else(String::new, |(one, other)| {
+        let between = limits.processors.map_or_else(String::new, |(one, other)| {
             format!(", between processors {one} and {other}")
         });
         let on = match &machines[..] {
             [_] => String::new(),
-            _ => format!(" on {machine}"),
+            _ => format!(" on {}", name(limits)),
         };
         let _ = writeln!(
             html,
@@ -76,33 +78,52 @@ fn name(machine: &Machine) -> String {
     format!("{parts}{} cores", machine.cores)
 }
 
-/// A machine, a phase, and the pair of processors between which it was measured.
-type Place<'a> = ((String, Option<&'a str>), Option<(usize, usize)>);
+/// The phase of a run with the time of a cache line, which distinguishes two phases of one name:
+/// `phase apart (a line 190 ns)`. `None` without a phase.
+pub(super) fn phase(run: &Run) -> Option<String> {
+    let phase = run.phase.as_ref()?;
+    let line = run.line().map(|line| format!(" (a line {line:.0} ns)"));
+    Some(format!("phase {phase}{}", line.unwrap_or_default()))
+}
 
-/// For each place the last run that has its limits. A run with figures for copies takes precedence
-/// over one without.
-fn by_phase(runs: &[Run]) -> BTreeMap<Place<'_>, (&Run, &Machine)> {
-    let mut limits = BTreeMap::new();
-    // The limits of a run whose samples have no phase in common belong to no phase.
-    for run in runs.iter().filter(|run| run.is_comparable()) {
-        let Some(machine) = &run.machine else {
-            continue;
-        };
-        if machine.load_store_ns.is_none() && machine.copies.is_empty() {
-            continue;
+/// For each machine, pair of processors and phase, the last run that has its limits. A run with
+/// figures for copies takes precedence over one without. A run's figures in a second phase are as
+/// good as those of a run of its own. The name of a phase decides nothing: lines of 190 and of 300
+/// ns are both `apart`.
+fn by_phase(runs: &[Run]) -> Vec<(&Run, &Machine)> {
+    let all = runs
+        .iter()
+        .flat_map(|run| std::iter::once(run).chain(&run.also));
+    let mut measured: Vec<_> = all
+        // The limits of a run whose samples have no phase in common belong to no phase.
+        .filter(|run| run.is_comparable())
+        .filter_map(|run| Some((run, run.machine.as_ref()?)))
+        .filter(|(_, machine)| machine.load_store_ns.is_some() || !machine.copies.is_empty())
+        .collect();
+    // The best of each phase comes first, so that it is the one that is kept.
+    measured.sort_by_key(|(run, machine)| (machine.copies.is_empty(), Reverse(run.began)));
+    let mut kept: Vec<(&Run, &Machine)> = Vec::new();
+    for (run, machine) in measured {
+        if !kept.iter().any(|(_, known)| is_one_place(known, machine)) {
+            kept.push((run, machine));
         }
-        let place = (name(machine), run.phase.as_deref());
-        let place = limits.entry((place, machine.processors));
-        let rank = |run: &Run, machine: &Machine| (!machine.copies.is_empty(), run.began);
-        place
-            .and_modify(|known: &mut (&Run, &Machine)| {
-                if rank(run, machine) > rank(known.0, known.1) {
-                    *known = (run, machine);
-                }
-            })
-            .or_insert((run, machine));
     }
-    limits
+    let place = |machine: &Machine| (name(machine), machine.processors);
+    kept.sort_by(|(_, one), (_, other)| {
+        let line = |machine: &Machine| machine.load_store_ns.unwrap_or(0.0);
+        let by_line = line(one).total_cmp(&line(other));
+        place(one).cmp(&place(other)).then(by_line)
+    });
+    kept
+}
+
+/// Whether two records are of one machine in one phase, measured between the same processors.
+fn is_one_place(one: &Machine, other: &Machine) -> bool {
+    let in_one_phase = match (one.load_store_ns, other.load_store_ns) {
+        (Some(one), Some(other)) => same_phase(one, other),
+        (one, other) => one == other,
+    };
+    in_one_phase && one.processors == other.processors && name(one) == name(other)
 }
 
 /// Tables of the machine's limits.
@@ -187,7 +208,7 @@ fn day(seconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::record::tests::run;
+    use super::super::super::record::tests::{run, run_in_two_phases};
     use super::*;
 
     /// A run in `phase` that began `days` days after 1 January 1970 and measured `line` ns for a
@@ -214,7 +235,7 @@ mod tests {
         let limits = |phase: &str, day: &str, line: &str| {
             let (_, rest) = html
                 .split_once(&format!(
-                    "Limits in phase {phase}, between processors 0 and 1, "
+                    "Limits in phase {phase} ns), between processors 0 and 1, "
                 ))
                 .unwrap();
             assert!(
@@ -226,8 +247,8 @@ mod tests {
                 "{rest}"
             );
         };
-        limits("near", "10", "<td>51</td>");
-        limits("far", "05", "<td>152</td>");
+        limits("near (a line 51", "10", "<td>51</td>");
+        limits("far (a line 152", "05", "<td>152</td>");
         assert_eq!(html.matches("<summary>").count(), 2, "{html}");
         // Limits between other processors are listed separately.
         let mut far = of_a_day(Some("near"), 30, 77.0);
@@ -238,6 +259,43 @@ mod tests {
         assert!(both.contains("<td>51</td>") && both.contains("<td>77</td>"));
         assert!(
             html.contains("Portolan 0.1.0, 1970-01-02 to 1970-01-21."),
+            "{html}"
+        );
+    }
+
+    #[test]
+    fn a_second_phase_has_limits_whatever_its_name_is() {
+        let mut both = run_in_two_phases();
+        let mut third = both.also[0].clone();
+        if let Some(machine) = &mut third.machine {
+            machine.load_store_ns = Some(300.0);
+        }
+        both.also.push(third);
+        let html = of(&[both]);
+        for phase in [
+            "near (a line 50 ns)",
+            "apart (a line 190 ns)",
+            "apart (a line 300 ns)",
+        ] {
+            assert!(
+                html.contains(&format!("Limits in phase {phase},")),
+                "{html}"
+            );
+        }
+        assert_eq!(html.matches("<summary>").count(), 3, "{html}");
+        assert_eq!(html.matches(ELSEWHERE).count(), 2, "{html}");
+    }
+
+    #[test]
+    fn a_phase_on_both_sides_of_a_bound_between_names_has_limits_once() {
+        let runs = [
+            of_a_day(Some("near"), 3, 88.0),
+            of_a_day(Some("far"), 4, 92.0),
+        ];
+        let html = of(&runs);
+        assert_eq!(html.matches("<summary>").count(), 1, "{html}");
+        assert!(
+            html.contains("Limits in phase far (a line 92 ns)"),
             "{html}"
         );
     }

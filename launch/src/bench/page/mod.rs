@@ -272,7 +272,11 @@ mod tests {
             html.contains("<section id=\"latency-2-apart190\">"),
             "{html}"
         );
-        assert!(html.contains("in turn, phase apart.</p>"), "{html}");
+        assert!(
+            html.contains("in turn, phase apart (a line 190 ns).</p>"),
+            "{html}"
+        );
+        assert!(html.contains("Limits in phase apart (a line 190 ns)"));
         assert_eq!(html.matches("<tr><td><a href").count(), 1, "one line above");
     }
 

@@ -5,8 +5,8 @@ use std::fmt::Write;
 
 use super::bars::{self, Bar};
 use super::chart::{Chart, Curve, Point};
-use super::escape;
 use super::scale::short;
+use super::{escape, head};
 use crate::bench::record::{Entry, Figure, Run};
 use crate::bench::table;
 
@@ -96,15 +96,13 @@ pub(super) fn of(run: &Run, id: &str, colours: &Colours) -> String {
         "<section id=\"{id}\">\n<h2>{}</h2>\n",
         escape(&heading(run))
     );
-    let phase = run
-        .phase
-        .as_deref()
-        .map_or_else(String::new, |phase| format!(", phase {phase}"));
+    let phase = head::phase(run).map_or_else(String::new, |phase| format!(", {phase}"));
     let _ = writeln!(
         html,
         "<p class=\"soft\">Medians of {} with quartiles; every sample is a job, all contenders \
          in turn{phase}.</p>",
-        table::samples_of(run)
+        table::samples_of(run),
+        phase = escape(&phase)
     );
     html.push_str("<div class=\"pictures\">\n");
     html.push_str(&match run.sizes()[..] {
@@ -412,6 +410,14 @@ fn notes(run: &Run) -> String {
     }
     if let Some(machine) = &run.machine {
         note(&format!("Machine: {}.", table::state(run, machine)));
+        // The limit of these patterns is a copy, so their curves have none, or only its beginning.
+        let limited = matches!(&*run.bench, "latency" | "bandwidth");
+        if limited && run.line().is_some() && machine.copies.is_empty() {
+            note(&format!(
+                "The limit of long messages is missing: {}.",
+                table::ELSEWHERE
+            ));
+        }
     }
     let _ = writeln!(
         html,
@@ -423,7 +429,7 @@ fn notes(run: &Run) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::record::tests::run;
+    use super::super::super::record::tests::{run, run_in_two_phases};
     use super::*;
 
     /// A run with two sizes.
@@ -503,6 +509,18 @@ mod tests {
             "{html}"
         );
         assert!(html.contains("<tr><td>1 Ki</td>"), "{html}");
+    }
+
+    #[test]
+    fn a_phase_without_figures_for_copies_says_why_its_limit_ends() {
+        let both = run_in_two_phases();
+        let html = |run: &Run| of(run, "x", &Colours::default());
+        assert!(!html(&both).contains(table::ELSEWHERE));
+        let mut apart = both.also[0].clone();
+        assert!(html(&apart).contains(table::ELSEWHERE));
+        assert!(html(&apart).contains("phase apart (a line 190 ns).</p>"));
+        apart.bench = "barrier".to_owned();
+        assert!(!html(&apart).contains(table::ELSEWHERE), "no limit");
     }
 
     #[test]
