@@ -174,9 +174,8 @@ impl Run {
     /// counts only if it has as many figures as the contender with the fewest samples. Otherwise
     /// the best peer would be the luckiest one with one or two samples.
     pub(super) fn best_peer(&self, bytes: usize) -> Option<(f64, &str)> {
-        let alive = self.entries.iter().filter(|entry| entry.failed.is_none());
         let counting = |entry: &Entry| entry.taken.iter().filter(|taken| taken.counts).count();
-        let least = alive.map(counting).min().unwrap_or(0);
+        let least = self.alive().map(counting).min().unwrap_or(0);
         let peers = self.entries.iter().filter(|entry| entry.peer);
         let medians = peers.filter_map(|entry| {
             let figure = Self::figure(entry, bytes).filter(|figure| figure.samples >= least)?;
@@ -235,8 +234,13 @@ impl Run {
             });
             format!("{}: {}", entry.name, told.collect::<Vec<_>>().join(", "))
         };
-        let alive = self.entries.iter().filter(|entry| entry.failed.is_none());
-        alive.map(of).collect::<Vec<_>>().join("; ")
+        self.alive().map(of).collect::<Vec<_>>().join("; ")
+    }
+
+    /// The contenders that have not failed. The samples that a failed peer took before it failed
+    /// are part of no figure, so they say nothing about the figures.
+    fn alive(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(|entry| entry.failed.is_none())
     }
 
     /// The smallest and the largest number of samples of any figure.
@@ -248,14 +252,14 @@ impl Run {
 
     /// The number of samples that do not count.
     pub(super) fn dropped(&self) -> usize {
-        let taken = self.entries.iter().flat_map(|entry| &entry.taken);
+        let taken = self.alive().flat_map(|entry| &entry.taken);
         taken.filter(|taken| !taken.counts).count()
     }
 
     /// The number of samples that count although others were at work, because some contender has no
     /// undisturbed ones.
     pub(super) fn disturbed(&self) -> usize {
-        let taken = self.entries.iter().flat_map(|entry| &entry.taken);
+        let taken = self.alive().flat_map(|entry| &entry.taken);
         taken
             .filter(|taken| taken.counts && taken.disturbed)
             .count()
@@ -265,7 +269,7 @@ impl Run {
     /// count of the contender beside which it was most.
     pub(super) fn disturbance(&self) -> (Option<f64>, Option<f64>) {
         let most = |of: fn(&Burden) -> f64| {
-            let burdens = self.entries.iter().filter_map(Entry::burden);
+            let burdens = self.alive().filter_map(Entry::burden);
             burdens.map(|burden| of(&burden)).reduce(f64::max)
         };
         (most(Burden::others), most(Burden::stolen))
@@ -499,6 +503,20 @@ pub(super) mod tests {
             (run.dropped(), run.disturbance()),
             (3, (Some(0.01), Some(0.0)))
         );
+    }
+
+    #[test]
+    fn samples_of_a_peer_that_failed_are_not_counted() {
+        let mut run = run();
+        let failing = &mut run.entries[2];
+        failing.taken[0].disturbed = true;
+        failing.taken[0].others = Some(1.5);
+        let disturbed = (run.disturbed(), run.disturbance().0, run.dropped());
+        assert_eq!(disturbed, (1, Some(1.5), 3));
+        run.entries[2].failed = Some("it ended".to_owned());
+        run.entries[2].figures.clear();
+        let quiet = (run.disturbed(), run.disturbance().0, run.dropped());
+        assert_eq!(quiet, (0, Some(0.01), 2));
     }
 
     #[test]
