@@ -50,10 +50,10 @@ pub(super) fn prepare(folder: &Path) -> Result<(), String> {
     let page = folder.join("index.html");
     let attempt = || {
         fs::create_dir_all(folder)?;
-        // If there is no page yet, a trial file in the folder shows whether one can be created.
         if page.exists() {
-            return fs::OpenOptions::new().append(true).open(&page).map(drop);
+            fs::OpenOptions::new().append(true).open(&page)?;
         }
+        // The run is kept in a file beside the page. A trial file shows whether it can be created.
         let trial = folder.join(format!(".portolan-{}", std::process::id()));
         fs::write(&trial, "")?;
         fs::remove_file(&trial)
@@ -354,6 +354,15 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("portolan-prepare-{}", std::process::id()));
         prepare(&folder).unwrap();
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "nothing is left");
+        // A page that can be written does not help if no run can be kept beside it.
+        let (page, trial) = ("index.html", format!(".portolan-{}", std::process::id()));
+        fs::write(folder.join(page), "").unwrap();
+        prepare(&folder).unwrap();
+        fs::create_dir(folder.join(&trial)).unwrap();
+        let error = prepare(&folder).unwrap_err();
+        assert!(error.contains("nothing was measured"), "{error}");
+        fs::remove_dir(folder.join(&trial)).unwrap();
+        fs::remove_file(folder.join(page)).unwrap();
         // A folder cannot be overwritten as a file, not even by root.
         fs::create_dir(folder.join("index.html")).unwrap();
         let error = prepare(&folder).unwrap_err();
