@@ -192,6 +192,44 @@ fn peers_are_measured_or_said_to_be_missing() {
     }
 }
 
+/// An installation that pretends to be MPICH: its compiler writes empty programs.
+fn pretended(folder: &Path) {
+    std::fs::create_dir_all(folder.join("bin")).unwrap();
+    let compile = "while [ $# -gt 0 ]; do if [ \"$1\" = -o ]; then : > \"$2\"; fi; shift; done";
+    for (name, text) in [
+        ("mpicc", compile),
+        ("mpiexec", "echo HYDRA; echo Version: 9.9"),
+    ] {
+        let path = folder.join("bin").join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+    }
+}
+
+#[test]
+fn a_peer_is_measured_once_and_another_of_its_version_under_another_name() {
+    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache-of-twins");
+    let _ = std::fs::remove_dir_all(&cache);
+    let (wheel, other) = (cache.join("portolan/peers/one"), cache.join("two"));
+    for folder in [&wheel, &other] {
+        pretended(folder);
+    }
+    let mut command = portolan(&["bench", "latency", "--sizes", "8", "--dry-run", "--peers"]);
+    for folder in [&wheel, &wheel.join("bin"), &other, &other] {
+        command.arg("--peer-dir").arg(folder);
+    }
+    // On this path there are no peers.
+    command.env("PATH", Path::new("/no/such/folder"));
+    command.env("XDG_CACHE_HOME", &cache);
+    let told = outcome(command, b"");
+    told.expect_code(0);
+    let (first, _) = told.out.split_once('\n').unwrap();
+    assert!(
+        first.ends_with(" each of portolan, mpich-9.9, mpich-9.9@two"),
+        "{told:#?}"
+    );
+}
+
 #[test]
 fn a_peer_that_is_not_where_it_was_said_to_be_is_missing() {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("no-peer-here");

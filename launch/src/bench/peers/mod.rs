@@ -12,6 +12,7 @@ mod mpi;
 mod network;
 mod tools;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -39,6 +40,8 @@ type Missing = (String, String);
 struct Place {
     /// The name under which it is reported if it turns out to be no MPI implementation.
     name: String,
+    /// The name of the folder into which it was installed, or of its package.
+    folder: String,
     compiler: PathBuf,
     starter: PathBuf,
 }
@@ -57,6 +60,7 @@ pub(super) fn find(job: &Job, args: &BenchArgs) -> Found {
         match commands.each_ref().map(|command| on_path(command)) {
             [Some(compiler), Some(starter)] => places.push(Place {
                 name: name.to_owned(),
+                folder: name.to_owned(),
                 compiler,
                 starter,
             }),
@@ -76,6 +80,7 @@ pub(super) fn find(job: &Job, args: &BenchArgs) -> Found {
     {
         places.push(Place {
             name: "mpicc".to_owned(),
+            folder: "mpicc".to_owned(),
             compiler,
             starter,
         });
@@ -92,8 +97,9 @@ pub(super) fn find(job: &Job, args: &BenchArgs) -> Found {
         }
     }
     let network = network::of(args);
-    for place in places {
-        match place.peers(job, args.tuned, network.as_ref()) {
+    let mut names = BTreeSet::new();
+    for place in without_repeated(places) {
+        match place.peers(job, args.tuned, network.as_ref(), &mut names) {
             Ok((peers, missing)) => {
                 let peers = peers.into_iter().map(Contender::Peer);
                 found.contenders.extend(peers);
@@ -114,6 +120,15 @@ pub(super) fn find(job: &Job, args: &BenchArgs) -> Found {
         .extend(tools.into_iter().map(Contender::Tool));
     found.missing.extend(missing);
     found.only(&args.only, &args.peer_dir)
+}
+
+/// Leaves out each place that is an earlier one by another path, such as a folder that `--peer-dir`
+/// names and that is among the virtual environments, too. Measured twice, it would have two figures
+/// under one name.
+fn without_repeated(places: Vec<Place>) -> Vec<Place> {
+    let mut seen = BTreeSet::new();
+    let places = places.into_iter();
+    places.filter(|place| seen.insert(place.files())).collect()
 }
 
 /// The commands that install an implementation where [`wheels`] finds it.
@@ -169,25 +184,42 @@ impl Place {
     fn in_folder(folder: &Path) -> Option<Self> {
         let bin = [folder.join("bin"), folder.to_owned()];
         let bin = bin.iter().find(|bin| bin.join("mpicc").is_file())?;
+        // A folder `bin` has the name of its parent. Only the canonical path of `.` has a name.
+        let whole = folder.canonicalize().ok()?;
+        let installed = match whole.parent() {
+            Some(parent) if whole.ends_with("bin") => parent,
+            _ => &whole,
+        };
+        let last = installed.file_name().unwrap_or_default();
         Some(Self {
             name: folder.display().to_string(),
+            folder: last.to_string_lossy().into_owned(),
             compiler: bin.join("mpicc"),
             starter: bin.join("mpiexec"),
         })
     }
 
+    /// The files that its compiler and its launcher are in the end. Only both together tell that two
+    /// places are the same: implementations may share a launcher.
+    fn files(&self) -> [PathBuf; 2] {
+        let file = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        [file(&self.compiler), file(&self.starter)]
+    }
+
     /// The implementation in this place: as it is installed and, if asked for, with better
     /// settings, or over the network that Portolan uses. If it cannot use that network, it is
-    /// missing there.
+    /// missing there. Its name is none of `names`, and is added to them.
     fn peers(
         &self,
         job: &Job,
         tuned: bool,
         network: Option<&Network>,
+        names: &mut BTreeSet<String>,
     ) -> Result<(Vec<Peer>, Option<Missing>), String> {
         let peer = Peer::identify(&self.starter)?;
         let program = build(&self.compiler, peer.version(), job.pattern)?;
         let peer = peer.with_program(program);
+        let peer = peer.distinct_from(names, &self.folder);
         let better = if tuned { peer.tuned(job) } else { Vec::new() };
         let (over, missing) = match network.map(|network| peer.over(network)) {
             None => (None, None),

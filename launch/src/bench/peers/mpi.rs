@@ -1,5 +1,6 @@
 //! An MPI implementation: its identity, its settings, how its programs are started.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -91,6 +92,8 @@ const COLLECTIVES: Tuning = Tuning {
 pub(in crate::bench) struct Peer {
     family: Family,
     version: String,
+    /// What distinguishes it from another of the same version, such as `@FOLDER`; usually empty.
+    mark: String,
     starter: PathBuf,
     program: PathBuf,
     tuning: Tuning,
@@ -136,6 +139,7 @@ impl Peer {
             family,
             version: version
                 .ok_or_else(|| format!("{} does not tell its version", starter.display()))?,
+            mark: String::new(),
             starter: starter.to_owned(),
             program: PathBuf::new(),
             tuning: Tuning::default(),
@@ -146,6 +150,22 @@ impl Peer {
 
     pub(super) fn with_program(self, program: PathBuf) -> Self {
         Self { program, ..self }
+    }
+
+    /// This peer under a name that is not among `taken`, to which the name is added. If another has
+    /// its name, the `folder` in which this one was found is appended.
+    pub(super) fn distinct_from(mut self, taken: &mut BTreeSet<String>, folder: &str) -> Self {
+        // A `+` separates the settings from the name, and a comma the names of `--only`.
+        let folder = folder.replace(['+', ','], "-");
+        let mut found = 1;
+        while !taken.insert(self.plain_name()) {
+            self.mark = match found {
+                1 => format!("@{folder}"),
+                _ => format!("@{folder}-{found}"),
+            };
+            found += 1;
+        }
+        self
     }
 
     /// Name, version and settings, such as `openmpi-5.0.11+ucx-posix`.
@@ -163,13 +183,13 @@ impl Peer {
         format!("{}+ofi-{}", self.plain_name(), network.lowest())
     }
 
-    /// Name and version.
+    /// Name and version, and the mark if it has one.
     pub(super) fn plain_name(&self) -> String {
         let family = match self.family {
             Family::Mpich => "mpich",
             Family::OpenMpi => "openmpi",
         };
-        format!("{family}-{}", self.version)
+        format!("{family}-{}{}", self.version, self.mark)
     }
 
     pub(super) fn version(&self) -> &str {
@@ -298,6 +318,7 @@ mod tests {
         Peer {
             family,
             version: version.to_owned(),
+            mark: String::new(),
             starter: PathBuf::new(),
             program: PathBuf::new(),
             tuning: Tuning::default(),
@@ -373,6 +394,21 @@ mod tests {
     fn a_command_that_is_no_mpiexec_is_refused() {
         let error = Peer::identify(Path::new("/bin/true")).unwrap_err();
         assert!(error.contains("neither MPICH nor Open MPI"), "{error}");
+    }
+
+    #[test]
+    fn peers_of_one_version_have_different_names() {
+        let mut taken = BTreeSet::new();
+        let mut name = |version: &str, folder: &str| {
+            let peer = peer(Family::Mpich, version).distinct_from(&mut taken, folder);
+            let job = job(Pattern::Latency);
+            (peer.name(), peer.tuned(&job)[0].name())
+        };
+        let named = |name: &str| (name.to_owned(), format!("{name}+ucx-posix"));
+        assert_eq!(name("4.0.2", "mpich"), named("mpich-4.0.2"));
+        assert_eq!(name("4.0.2", "a+b,c"), named("mpich-4.0.2@a-b-c"));
+        assert_eq!(name("4.0.2", "a-b-c"), named("mpich-4.0.2@a-b-c-2"));
+        assert_eq!(name("5.0.2", "mpich"), named("mpich-5.0.2"));
     }
 
     #[test]
