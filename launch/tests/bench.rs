@@ -469,16 +469,14 @@ fn a_dry_run_says_what_it_would_do_and_does_nothing() {
          8 bytes: 3 rounds after 1\n  1024 bytes: 3 rounds after 1\n"
     );
     assert!(!std::fs::exists(page).unwrap(), "{page} was made");
-    let told = bench(&[
-        "depth",
-        "--dry-run",
-        "--transport",
-        "shm,ofi",
-        "--sizes",
-        "10",
-    ]);
+    let (both, each) = if cfg!(feature = "ofi") {
+        ("shm,ofi", "each of shm, ofi")
+    } else {
+        ("shm", "each of shm")
+    };
+    let told = bench(&["depth", "--dry-run", "--transport", both, "--sizes", "10"]);
     told.expect_code(0);
-    for part in ["depth: 2 ranks", "each of shm, ofi", "10 waiting: 3 rounds"] {
+    for part in ["depth: 2 ranks", each, "10 waiting: 3 rounds"] {
         assert!(told.out.contains(part), "{}", told.out);
     }
     let told = bench(&["failure", "--dry-run"]);
@@ -488,6 +486,11 @@ fn a_dry_run_says_what_it_would_do_and_does_nothing() {
     bench(&["startup", "--dry-run", "--seconds", "3"])
         .expect_code(2)
         .expect_err(&["startup has no rounds that"]);
+    for kind in ["latency", "failure"] {
+        bench(&[kind, "--dry-run", "--transport", "shm,pigeon"])
+            .expect_code(2)
+            .expect_err(&["pigeon is not compiled into this program; choose from shm"]);
+    }
 }
 
 #[test]

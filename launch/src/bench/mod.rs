@@ -73,6 +73,10 @@ pub(crate) fn main(args: &BenchArgs) -> ExitCode {
         }
     };
     if args.dry_run {
+        if let Err(why) = planned::check_names(&args.transport) {
+            table::complain(&why);
+            return ExitCode::from(2);
+        }
         return ended(planned::texts(args, ranks).map(|text| show(&text)));
     }
     if let Some(Err(why)) = args.report.as_deref().map(page::prepare) {

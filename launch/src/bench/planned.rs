@@ -109,6 +109,35 @@ impl Planned {
     }
 }
 
+/// Refuses a name that is no transport of this program. Whether a transport works here is left to
+/// the samples, whose ranks say why it does not.
+pub(super) fn check_names(transports: &[String]) -> Result<(), String> {
+    // The list of `portolan::transports` tries each transport, which takes most of a second. So it
+    // is made only for a name that no feature of this crate stands for.
+    let by_feature = [
+        ("shm", cfg!(feature = "shm")),
+        ("ofi", cfg!(feature = "ofi")),
+        ("t3e-sim", cfg!(feature = "t3e-sim")),
+    ];
+    if transports
+        .iter()
+        .all(|name| by_feature.contains(&(&**name, true)))
+    {
+        return Ok(());
+    }
+    let here: Vec<_> = portolan::transports()
+        .iter()
+        .map(|transport| transport.name)
+        .collect();
+    match transports.iter().find(|name| !here.contains(&&***name)) {
+        None => Ok(()),
+        Some(name) => Err(format!(
+            "--transport: {name} is not compiled into this program; choose from {}",
+            here.join(", ")
+        )),
+    }
+}
+
 /// What `--dry-run` prints: every measurement that the arguments ask for.
 pub(super) fn texts(args: &BenchArgs, ranks: u32) -> Result<String, String> {
     if matches!(args.kind, BenchKind::Failure | BenchKind::Tune) {

@@ -107,6 +107,11 @@ fn every_measurement_of_the_documents_is_accepted() {
             eprintln!("skipped: {words:?}: {}", told.err.trim_end());
             continue;
         }
+        let has_all = cfg!(all(feature = "shm", feature = "ofi", feature = "t3e-sim"));
+        if !has_all && told.err.contains("is not compiled into this program") {
+            eprintln!("skipped: {words:?}: {}", told.err.trim_end());
+            continue;
+        }
         assert_eq!(told.code, Some(0), "{words:?}: {}", told.err);
         let name = words[0].trim_start_matches("neighbor");
         assert!(
