@@ -279,11 +279,12 @@ static void fabric_close(void)
 static void fabric_sample(struct peer *peer, const struct peer_program *program, const char *plan)
 {
     long planned, warm_up, rounds = 1;
-    unsigned long long size = peer_plan(peer, program, plan, &planned, &warm_up);
+    if (!peer_plan(peer, program, plan, &planned, &warm_up))
+        return;
     fabric_register(peer);
     double seconds = peer_rounds(peer, program, planned, warm_up, &rounds);
     if (peer->rank == 0)
-        peer_say(size, program->value(peer, seconds, rounds), rounds);
+        peer_say(peer->plan, program->value(peer, seconds, rounds), rounds);
     peer_gather(peer);
     fabric_forget();
     free(peer->send);

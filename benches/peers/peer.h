@@ -4,10 +4,11 @@
  *
  *     PROGRAM WINDOW BUFFERS LIMIT THREADS BEGUN ALLOC BYTES:ROUNDS:WARM_UP...
  *
- * and rank 0 prints one line per size: "portolan-sample BYTES VALUE ROUNDS". The steps are those
- * of benches/src/measure.rs: warm up, measure the time of a round, run as many rounds as planned
- * but no longer than LIMIT seconds, and combine the ranks' figures. BEGUN is the moment at which
- * the job was started, in nanoseconds of CLOCK_MONOTONIC. If ALLOC is 1, the buffers are memory of
+ * and rank 0 prints one line per size: "portolan-sample BYTES VALUE ROUNDS", or, where it cannot
+ * measure that size, "portolan-no-sample BYTES REASON". The steps are those of
+ * benches/src/measure.rs: warm up, measure the time of a round, run as many rounds as planned but
+ * no longer than LIMIT seconds, and combine the ranks' figures. BEGUN is the moment at which the
+ * job was started, in nanoseconds of CLOCK_MONOTONIC. If ALLOC is 1, the buffers are memory of
  * MPI_Alloc_mem.
  */
 #ifndef PORTOLAN_PEER_H
@@ -70,7 +71,8 @@ static double peer_clock(void)
 static void peer_sample(struct peer *peer, const struct peer_program *program, const char *plan)
 {
     long planned, warm_up, rounds = 1;
-    unsigned long long size = peer_plan(peer, program, plan, &planned, &warm_up);
+    if (!peer_plan(peer, program, plan, &planned, &warm_up))
+        return;
     if (program->before)
         program->before(peer);
 
@@ -90,7 +92,7 @@ static void peer_sample(struct peer *peer, const struct peer_program *program, c
         double result = program->pool == PEER_MEAN  ? sum[0] / sum[1]
                         : program->pool == PEER_SUM ? sum[0]
                                                     : most;
-        peer_say(size, result, rounds);
+        peer_say(peer->plan, result, rounds);
     }
     if (program->after)
         program->after(peer);

@@ -156,6 +156,20 @@ static double peer_rounds(struct peer *peer, const struct peer_program *program,
 /* Buffers of one direction in memory that the library allocates: at a page boundary, touched. */
 static char *peer_allocate(struct peer *peer, int direction, int fill);
 
+/* Prints the figure of a size, in the form that `portolan bench` reads. */
+static void peer_say(size_t size, double value, long rounds)
+{
+    printf("portolan-sample %zu %.9g %ld\n", size, value, rounds);
+    fflush(stdout);
+}
+
+/* Prints why there is no figure of a size, in the form that `portolan bench` reads. */
+static void peer_say_why(unsigned long long size, const char *reason)
+{
+    printf("portolan-no-sample %llu %s\n", size, reason);
+    fflush(stdout);
+}
+
 /* Reads the arguments that describe the job; peer.h lists them. */
 static void peer_arguments(struct peer *peer, int argc, char **argv)
 {
@@ -178,15 +192,20 @@ static void peer_arguments(struct peer *peer, int argc, char **argv)
     peer->requests = peer_memory(2 * (size_t)peer->window * sizeof *peer->requests);
 }
 
-/* Reads one BYTES:ROUNDS:WARM_UP argument, and allocates buffers for it. */
-static unsigned long long peer_plan(struct peer *peer, const struct peer_program *program,
-                                    const char *plan, long *planned, long *warm_up)
+/* Reads one BYTES:ROUNDS:WARM_UP argument, and allocates buffers for it. Returns 0 if the program
+ * cannot measure that size: rank 0 then prints the reason in place of the figure, and the other
+ * sizes are measured. */
+static int peer_plan(struct peer *peer, const struct peer_program *program, const char *plan,
+                     long *planned, long *warm_up)
 {
     unsigned long long size;
     if (sscanf(plan, "%llu:%ld:%ld", &size, planned, warm_up) != 3 || *planned < 1 || *warm_up < 1)
         peer_fail("not of the form BYTES:ROUNDS:WARM_UP", plan);
-    if (size > INT_MAX)
-        peer_fail("longer than a message of MPI with int counts", plan);
+    if (size > INT_MAX) {
+        if (peer->rank == 0)
+            peer_say_why(size, "longer than a message of MPI with int counts");
+        return 0;
+    }
     peer->plan = size;
     peer->bytes = program->sizes_are_counts ? 8 : size;
     peer->stride = ((peer->bytes ? peer->bytes : 1) + PAGE - 1) / PAGE * PAGE;
@@ -198,7 +217,7 @@ static unsigned long long peer_plan(struct peer *peer, const struct peer_program
         peer->send = peer_buffer(peer->area, peer->rank);
         peer->receive = peer_buffer(peer->area, 0);
     }
-    return size;
+    return 1;
 }
 
 /* The offset of the buffer after the one at `offset`; after the last comes the first. */
@@ -206,13 +225,6 @@ static inline size_t peer_next(const struct peer *peer, size_t offset)
 {
     offset += peer->stride;
     return offset == peer->area ? 0 : offset;
-}
-
-/* Prints the figure of a size, in the form that `portolan bench` reads. */
-static void peer_say(unsigned long long size, double value, long rounds)
-{
-    printf("portolan-sample %llu %.9g %ld\n", size, value, rounds);
-    fflush(stdout);
 }
 
 #endif

@@ -14,6 +14,8 @@ use crate::run::Bind;
 
 /// Prefix of a line with a figure: bytes, value, rounds. The peers' programs print the same.
 pub(super) const SAMPLE: &str = "portolan-sample";
+/// Prefix of a peer's line for a size that it cannot measure: bytes, reason.
+const NO_SAMPLE: &str = "portolan-no-sample ";
 /// Prefix of the line that names the transport.
 pub(super) const TRANSPORT: &str = "portolan-transport";
 
@@ -91,7 +93,7 @@ pub(super) type OfSize = Result<Sample, String>;
 pub(super) struct Outcome {
     /// The transport that carried the messages; `None` for a peer.
     pub(super) transport: Option<String>,
-    /// One entry for each plan. Only tools can lack a figure for some sizes.
+    /// One entry for each plan. Only peers can lack a figure for some sizes.
     pub(super) samples: Vec<OfSize>,
     /// Other output that the user should see.
     pub(super) remarks: String,
@@ -310,6 +312,12 @@ fn listen(
         } else if let Some(sample) = line.strip_prefix(SAMPLE).and_then(parse) {
             samples.push(Ok(sample));
             step();
+        } else if let Some((_, why)) = line
+            .strip_prefix(NO_SAMPLE)
+            .and_then(|rest| rest.split_once(' '))
+        {
+            samples.push(Err(why.to_owned()));
+            step();
         }
     }
     let in_time = watch.map_or(Ok(()), |watch| watch.until_end_of(&child));
@@ -399,6 +407,25 @@ pub(super) mod tests {
     fn a_command_that_is_not_there_is_named() {
         let error = listen(Command::new("/no/such/command"), None, &mut || {}).unwrap_err();
         assert!(error.contains("/no/such/command"), "{error}");
+    }
+
+    #[test]
+    fn a_size_without_a_figure_has_a_reason_in_its_place() {
+        let mut command = Command::new("printf");
+        command.arg(
+            "portolan-sample 8 1.0 1\nportolan-no-sample 3000000000 too long for it\n\
+             portolan-sample 64 2.0 1\n",
+        );
+        let mut steps = 0;
+        let outcome = listen(command, None, &mut || steps += 1).unwrap();
+        let said: Vec<_> = outcome.samples.iter().map(Result::as_ref).collect();
+        let values: Vec<_> = said
+            .iter()
+            .map(|of| of.map(|sample| sample.value))
+            .collect();
+        let why = "too long for it".to_owned();
+        assert_eq!(values, [Ok(1.0), Err(&why), Ok(2.0)]);
+        assert_eq!(steps, 3);
     }
 
     #[test]
