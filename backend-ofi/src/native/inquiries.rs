@@ -216,7 +216,11 @@ impl Tags {
         let seen = match inquiry.stage {
             Stage::Looking(look) => match self.seen(look) {
                 Seen::Later => return true,
-                seen => Some(seen),
+                seen => {
+                    // Its slot is free now, and the next look may get it.
+                    inquiry.stage = Stage::Begin;
+                    Some(seen)
+                }
             },
             _ => None,
         };

@@ -370,8 +370,9 @@ impl Tags {
         }
     }
 
-    /// Takes a receive back. If the provider does not have it, it ends at once, with this end;
-    /// otherwise the provider decides whether a message came first.
+    /// Takes a receive back. If the provider has it, the provider decides whether a message came
+    /// first. If a message is being taken for it, it gets this end unless it gets that message.
+    /// Otherwise it ends at once, with this end.
     pub(super) fn retract(&mut self, ofi: &mut Ofi, number: u32, end: End) {
         if self.slots.at(number).under_way {
             let context = self.slots.context(number);
@@ -381,8 +382,13 @@ impl Tags {
             return;
         }
         if self.scan.takes_for(number) {
-            if let What::Receive(receive) = &mut self.slots.at(number).what {
+            if let What::Receive(receive) = &mut self.slots.at(number).what
+                && !receive.cancelled
+            {
                 receive.cancelled = true;
+                if let End::Failed(dead) = end {
+                    receive.doom = Some(dead);
+                }
             }
             return;
         }

@@ -51,14 +51,15 @@ pub(super) struct Incoming {
     pub(super) bytes: Option<Buffer>,
     /// The message, already taken out of matching, that it is to receive.
     pub(super) claimed: Option<Arrival>,
-    /// A peer that has died, because of which the provider was asked to cancel the receive.
+    /// A peer that has died, because of which the receive is to be taken back.
     pub(super) doom: Option<u32>,
     /// Its message was cut off; it ends when the death of the sender is adopted.
     pub(super) broken: bool,
     /// There was no memory for its message, which the provider already keeps for it: the message is
     /// dropped.
     pub(super) starved: bool,
-    /// It is to end as cancelled, unless the message that is being taken for it arrives.
+    /// It is to end, as failed if there is a `doom` and otherwise as cancelled, unless the message
+    /// that is being taken for it arrives.
     pub(super) cancelled: bool,
 }
 

@@ -19,7 +19,7 @@ use super::bits::Bits;
 use super::buffers::Buffer;
 use super::looks::Seen;
 use super::packets::Core;
-use super::slots::What;
+use super::slots::{Slot, What};
 use super::tags::{End, Tags};
 use crate::config::Config;
 use crate::endpoint::bell::EventBell;
@@ -461,6 +461,67 @@ fn what_comes_later_in_a_slot_is_not_given_up() {
         zero.step();
         failed(zero.end())
     });
+}
+
+/// A receive waits in the device for room. While a message is being taken for it, its sender dies,
+/// or the program cancels it, or both. The message turns out to be taken.
+#[test]
+fn a_receive_without_a_message_ends_as_what_took_it_back_says() {
+    let mut room = [0; 8];
+    for (dies, cancels) in [(true, false), (false, true), (true, true)] {
+        let Some([mut zero, mut one]) = pair() else {
+            return; // The skip has been printed.
+        };
+        zero.tags.most_posted = 0;
+        let data = Data::Contig(ContigBuf::from_bytes_mut(&mut room));
+        // SAFETY: buffer and bytes outlive the ranks.
+        unsafe {
+            let Core { ofi, tags } = &mut zero;
+            tags.start_receive(ofi, request(1), &from(FROM), data)
+                .unwrap();
+            let Core { ofi, tags } = &mut one;
+            let data = Data::Contig(ContigBuf::from_bytes(b"x"));
+            tags.start_send(ofi, request(2), &args(0, FROM), data)
+                .unwrap();
+        }
+        let taking = |zero: &mut Core| {
+            let slots = &mut zero.tags.slots;
+            let takes = |slot: &Slot| matches!(&slot.what, What::Look(look) if look.claim);
+            slots.numbers().find(|&number| takes(slots.at(number)))
+        };
+        let mut look = None;
+        until("the message is never taken", || {
+            one.step();
+            zero.step();
+            look = taking(&mut zero);
+            look.is_some()
+        });
+        let look = look.expect("found a moment ago");
+        until("the look is never answered", || {
+            zero.serve();
+            !zero.tags.slots.at(look).under_way
+        });
+        let number = zero.tags.numbers[&request(1).to_bits()];
+        let Core { ofi, tags } = &mut zero;
+        if dies {
+            tags.doom_receive(ofi, number, 1);
+        }
+        if cancels {
+            tags.cancel(ofi, request(1));
+        }
+        assert!(zero.end().is_none(), "it may still get the message");
+        // Pretend that another receive has got it.
+        if let What::Look(look) = &mut zero.tags.slots.at(look).what {
+            look.answer = Some(None);
+        }
+        zero.step();
+        match zero.end() {
+            Some(End::Failed(1)) => assert!(dies, "cancelled only"),
+            Some(End::Over(status)) => assert!(!dies && status.cancelled, "{status:?}"),
+            end => panic!("{end:?}"),
+        }
+        assert!(!zero.tags.overflows(), "it is over");
+    }
 }
 
 #[test]

@@ -224,6 +224,49 @@ fn a_receive_ends_although_a_probe_has_taken_another() {
     assert!(taken == other);
 }
 
+/// A rank leaves before the look for a message of it is answered. The look's number then belongs to
+/// the next look: a probe that takes that message.
+#[test]
+fn a_rank_that_leaves_during_a_look_takes_no_answer_from_a_probe() {
+    let message = vec![7; LEN];
+    let mut room = vec![0; LEN];
+    let Some(mut cores) = cores::<3>() else {
+        return; // The skip has been printed.
+    };
+    // SAFETY: the buffers were made before the ranks, and outlive them.
+    unsafe {
+        meet(&mut cores, &message, &mut room);
+        send(&mut cores[2], 2, SendMode::Standard, b"x");
+    }
+    shown(&mut cores, 2, true);
+    let zero = &mut cores[0];
+    let looking = |zero: &Core| {
+        let mut slots = zero.tags.slots.iter();
+        slots.any(|slot| matches!(slot.what, What::Look(_)))
+    };
+    zero.ofi.shared.deaths.declare(1, "its node is gone");
+    until("nobody is looked at", || {
+        zero.step();
+        looking(zero)
+    });
+    // Rank 2 is the first that is looked at.
+    zero.ofi.shared.roster.leave(2);
+    until("the look is never answered", || {
+        zero.step();
+        !looking(zero)
+    });
+    let Core { ofi, tags } = &mut *zero;
+    let look = tags.look(ofi, &from(2), true).expect("there is room");
+    let mut seen = Seen::Later;
+    until("the probe is not answered", || {
+        zero.step();
+        seen = zero.tags.seen(look);
+        seen != Seen::Later
+    });
+    assert_ne!(seen, Seen::Nothing, "the inquiry has taken the answer");
+    drop(cores);
+}
+
 /// A message of a living rank arrives, however long its sender does not poll, and whatever it has
 /// sent after it.
 fn what_the_living_send_arrives(later: Option<SendMode>) {
