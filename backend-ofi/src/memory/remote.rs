@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use libfabric_sys::{
     FI_ADDR_NOTAVAIL, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_EACCES, FI_EAGAIN, FI_EFAULT,
-    FI_EINVAL, FI_EIO, FI_EKEYREJECTED, FI_ENOMEM, FI_EOPNOTSUPP, FI_EPERM, FI_EREMOTEIO, FI_READ,
-    FI_WRITE, fi_msg_rma, fi_read, fi_rma_iov, fi_writemsg, fid_ep, fid_mr,
+    FI_EINVAL, FI_EIO, FI_EKEYREJECTED, FI_ENOMEM, FI_ENOSYS, FI_EOPNOTSUPP, FI_EPERM,
+    FI_EREMOTEIO, FI_READ, FI_WRITE, fi_msg_rma, fi_read, fi_rma_iov, fi_writemsg, fid_ep, fid_mr,
 };
 use portolan_core::transport::remote::AtomicWidth;
 use portolan_core::transport::{Begun, Remote, Sent, Sink, Token};
@@ -228,17 +228,31 @@ pub(crate) unsafe fn begin(
             Begun::Bytes(len)
         }
         Err(result) if result == -(FI_EAGAIN as isize) => Begun::Full,
-        Err(result) => {
-            let why = ofi.link.domain.library.fi_strerror(result as i64);
-            portolan_core::log!(
-                WARN,
-                rank = ofi.rank,
-                peer,
-                why,
-                "a remote operation was refused"
-            );
-            Begun::Refused
-        }
+        Err(result) => not_begun(ofi, peer, result),
+    }
+}
+
+/// The provider does not take an operation, or this rank cannot give it any: decides whether the
+/// peer is lost, as when the provider does not send to it.
+#[cold]
+fn not_begun(ofi: &mut Ofi, peer: u32, result: isize) -> Begun {
+    let error = i32::try_from(-result).unwrap_or(0);
+    // Missing memory or functions are this side's. A rank does not lose itself.
+    let here = peer == ofi.rank || [FI_ENOMEM, FI_ENOSYS].contains(&error);
+    if here || refuses(&ofi.link.domain.info.provider(), error, 0) {
+        let why = ofi.link.domain.library.fi_strerror(result as i64);
+        portolan_core::log!(
+            WARN,
+            rank = ofi.rank,
+            peer,
+            why,
+            "a remote operation was refused"
+        );
+        return Begun::Refused;
+    }
+    match send::refused(ofi, peer, result) {
+        Sent::Gone => Begun::Gone,
+        _ => Begun::Refused, // It has left, and its memory is gone.
     }
 }
 

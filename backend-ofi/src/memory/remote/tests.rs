@@ -3,7 +3,7 @@
 use portolan_core::transport::remote::{AtomicOp, AtomicWidth};
 use portolan_core::transport::{Begun, Header, Payload, Pulled, Remote, Sent, Sink, Transport};
 
-use libfabric_sys::{FI_EACCES, FI_EIO, FI_ENOTCONN};
+use libfabric_sys::{FI_EACCES, FI_EIO, FI_ENOMEM, FI_ENOTCONN, fi_msg_rma, fi_ops_rma, fid_ep};
 
 use super::{LONG_OVER_SHM, PATIENCE, Slot, UNDER_WAY, Way, refuses, take};
 use crate::config::Config;
@@ -76,6 +76,63 @@ fn a_peer_that_cannot_be_reached_has_refused_nothing() {
     assert!(refuses("shm", FI_EIO, 0));
     assert!(!refuses("tcp", FI_EIO, ACCESS), "another one's code");
     assert!(!refuses("tcp", FI_ENOTCONN, 0));
+}
+
+unsafe extern "C" fn does_not_permit(_: *mut fid_ep, _: *const fi_msg_rma, _: u64) -> isize {
+    -(FI_EACCES as isize)
+}
+
+unsafe extern "C" fn has_no_memory(_: *mut fid_ep, _: *const fi_msg_rma, _: u64) -> isize {
+    -(FI_ENOMEM as isize)
+}
+
+unsafe extern "C" fn is_not_connected(_: *mut fid_ep, _: *const fi_msg_rma, _: u64) -> isize {
+    -(FI_ENOTCONN as isize)
+}
+
+/// The provider does not take a put: nobody is dead unless the peer could not be reached.
+#[test]
+fn a_peer_that_cannot_be_reached_at_once_is_lost() {
+    let (mut memory, bytes) = ([0_u8; 64], [7_u8; 64]);
+    let Some(mut ranks) = ranks::<2>() else {
+        return; // The skip has been printed.
+    };
+    meet(&mut ranks, 0, 1);
+    let [zero, one] = &mut ranks;
+    let start = memory.as_mut_ptr();
+    // SAFETY: the memory outlives the ranks.
+    let token = unsafe { one.register(start, 64, portolan_core::MemoryKind::Host) };
+    let token = token.expect("a region");
+    let put = Remote::Put {
+        source: bytes.as_ptr(),
+        len: 64,
+    };
+    let ep = zero.link.ep.get();
+    type Write = unsafe extern "C" fn(*mut fid_ep, *const fi_msg_rma, u64) -> isize;
+    let ways: [(Write, u32, Begun); 4] = [
+        (does_not_permit, 1, Begun::Refused),
+        (has_no_memory, 1, Begun::Refused),
+        (is_not_connected, 0, Begun::Refused),
+        (is_not_connected, 1, Begun::Gone),
+    ];
+    for (write, peer, expected) in ways {
+        // SAFETY: an open endpoint, which only this thread uses, and whose table has at least the
+        // checked size. The table is never freed. The put is not done.
+        let begun = unsafe {
+            assert!((*(*ep).rma).size >= size_of::<fi_ops_rma>());
+            let mut table = Box::new((*ep).rma.read());
+            table.size = size_of::<fi_ops_rma>();
+            table.writemsg = Some(write);
+            (*ep).rma = Box::leak(table);
+            zero.begin_remote(peer, &token, 0, put, 7)
+        };
+        assert_eq!(begun, expected);
+        let lost = zero.shared.deaths.is_dead(peer);
+        assert_eq!(lost, expected == Begun::Gone, "rank {peer}");
+    }
+    let why = zero.shared.deaths.reason(1, u32::MAX).expect("it is dead");
+    assert!(why.contains("cannot send to it"), "{why}");
+    one.deregister(&token);
 }
 
 /// A rank copies each part within one call, during which nothing shows that it is alive.
