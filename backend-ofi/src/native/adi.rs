@@ -19,6 +19,7 @@ use portolan_core::{
 use portolan_datatype::MsgRep;
 
 use super::buffers::NoMemory;
+use super::deaths::PATIENCE;
 use super::looks::Seen;
 use super::packets::{Core, Wish};
 use super::port::{handled, hooked};
@@ -185,6 +186,9 @@ impl<L: Level> Native<L> {
                 (claim, tags.look(ofi, from, claim), tags.takings())
             };
             let Some(number) = begun else {
+                if self.shared.lock().tags.blind {
+                    return None;
+                }
                 // No room for a look: this does not show that there is no message.
                 self.polled();
                 continue;
@@ -215,16 +219,28 @@ impl<L: Level> Native<L> {
     }
 
     /// The result of a look. The provider answers at once; the polls only fetch the answer, after
-    /// the completions that came before it.
+    /// the completions that came before it. If this rank's endpoint is broken, no answer comes, and
+    /// the result is that there is nothing.
     fn answer(&self, number: u32) -> Option<Arrival> {
+        let mut patience = PATIENCE;
         loop {
             let seen = self.shared.lock().tags.seen(number);
             match seen {
-                Seen::Later => drop(self.polled()),
+                Seen::Later if patience == 0 && self.gives_up_look(number) => return None,
+                Seen::Later => {
+                    patience = patience.saturating_sub(1);
+                    self.polled();
+                }
                 Seen::Nothing => return None,
                 Seen::Message(arrival) => return Some(arrival),
             }
         }
+    }
+
+    #[cold]
+    fn gives_up_look(&self, number: u32) -> bool {
+        let Core { ofi, tags } = &mut *self.shared.lock();
+        tags.give_up_look(ofi, number)
     }
 
     /// What a probe sees, or the failure because of which it will never see anything.
@@ -247,13 +263,20 @@ impl<L: Level> Native<L> {
         self.check_source(from).map(|()| None)
     }
 
-    /// Returns an error if a probe would wait for a dead rank.
+    /// Returns an error if a probe would wait for a dead rank, or if this rank is dead and its
+    /// endpoint shows no messages.
     fn check_source(&self, from: &Pattern) -> Result<()> {
-        let dead = self.shared.lock().tags.doom_of_probe(from);
+        let own = self.attributes.world_rank;
+        let dead = self.shared.lock().tags.doom_of_probe(own, from);
         let Some(peer) = dead else {
             return Ok(());
         };
-        let why = self.engine.failure_of(ProcId::new(peer));
+        let why = if peer == own {
+            // The engine knows only of the deaths of others.
+            self.shared.lock().ofi.shared.deaths.reason(own, u32::MAX)
+        } else {
+            self.engine.failure_of(ProcId::new(peer))
+        };
         let why = why.unwrap_or_else(|| "it has died".to_owned());
         Err(Error::peer_failed(peer, &why).on_rank(self.attributes.world_rank))
     }

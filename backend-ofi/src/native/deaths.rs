@@ -9,7 +9,7 @@ use super::slots::What;
 use super::tags::{End, Tags};
 use crate::ofi::Ofi;
 
-/// Polls for which the provider may keep an operation that cannot end.
+/// Polls for which the provider may keep an operation that cannot end, or a look unanswered.
 pub(super) const PATIENCE: u32 = 2000;
 
 /// An operation that a death has ended and that the provider still has.

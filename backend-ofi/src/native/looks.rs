@@ -48,8 +48,11 @@ impl Scan {
 impl Tags {
     /// Starts a look for the earliest message that `from` matches. With `claim`, the message is
     /// taken out of matching. Returns the number for [`seen`](Self::seen); `None` if there is no
-    /// room for a look now.
+    /// room for a look now, or the endpoint shows nothing any more ([`blind`](Self::blind)).
     pub(crate) fn look(&mut self, ofi: &mut Ofi, from: &Pattern, claim: bool) -> Option<u32> {
+        if self.blind {
+            return None;
+        }
         let look = Look {
             claim,
             answer: None,
@@ -77,9 +80,37 @@ impl Tags {
                 drop(self.slots.remove(number));
                 return None;
             }
-            _ => self.answer(number, None),
+            error => {
+                self.clear(number);
+                self.refused_look(ofi, error);
+                return None;
+            }
         }
         Some(number)
+    }
+
+    /// The provider refuses a look: it no longer works, and so neither does this rank.
+    #[cold]
+    fn refused_look(&mut self, ofi: &Ofi, error: isize) {
+        let why = ofi.link.domain.library.fi_strerror(error as i64);
+        let provider = ofi.link.domain.info.provider();
+        let why = format!("looking for a message failed on provider {provider}: {why}");
+        ofi.shared.deaths.declare(ofi.rank, &why);
+        self.blind = true;
+    }
+
+    /// Gives up a look that the provider has not answered for long, if this rank is dead: then its
+    /// endpoint may be broken. Returns whether it did. (The endpoint of a rank that only the others
+    /// hold to be dead answers.) The slot remains the provider's.
+    #[cold]
+    pub(crate) fn give_up_look(&mut self, ofi: &Ofi, number: u32) -> bool {
+        let slot = self.slots.at(number);
+        if !slot.under_way || ofi.shared.deaths.reason(ofi.rank, ofi.adopted).is_none() {
+            return false;
+        }
+        slot.what = std::mem::take(&mut slot.what).into_lost();
+        self.blind = true;
+        true
     }
 
     /// Handles the provider's answer to a look.

@@ -80,6 +80,8 @@ pub(crate) struct Tags {
     pub(super) inquiries: Vec<Inquiry>,
     pub(super) last_inquiry: u32,
     pub(super) failures_seen: u32,
+    /// The provider does not answer looks any more, because this rank's endpoint is broken.
+    pub(super) blind: bool,
     pub(super) counts: Counts,
 }
 
@@ -123,6 +125,7 @@ impl Tags {
             inquiries: Vec::new(),
             last_inquiry: 0,
             failures_seen: 0,
+            blind: false,
         }
     }
 
@@ -239,8 +242,12 @@ impl Tags {
         &mut self.contexts
     }
 
-    /// The dead rank that a probe would wait for.
-    pub(crate) fn doom_of_probe(&mut self, from: &Pattern) -> Option<u32> {
+    /// The dead rank that a probe would wait for. That is `own`, this rank, if its endpoint shows no
+    /// messages any more.
+    pub(crate) fn doom_of_probe(&mut self, own: u32, from: &Pattern) -> Option<u32> {
+        if self.blind {
+            return Some(own);
+        }
         self.contexts.doom(from)
     }
 

@@ -1,5 +1,6 @@
 //! Deaths after other deaths, and a rank that the others hold to be dead.
 
+use libfabric_sys::{FI_EIO, fi_msg_tagged, fi_ops_tagged, fid_ep};
 use portolan_core::Group;
 use portolan_core::device::CommView;
 
@@ -164,4 +165,87 @@ fn a_report_that_comes_late_completes_no_other_send() {
         }
         assert!(is_free(&mut zero, first) && is_free(&mut zero, second));
     }
+}
+
+type Receive = unsafe extern "C" fn(*mut fid_ep, *const fi_msg_tagged, u64) -> isize;
+
+/// Takes a look, and never answers it.
+unsafe extern "C" fn never_answers(_: *mut fid_ep, _: *const fi_msg_tagged, _: u64) -> isize {
+    0
+}
+
+unsafe extern "C" fn fails(_: *mut fid_ep, _: *const fi_msg_tagged, _: u64) -> isize {
+    -(FI_EIO as isize)
+}
+
+/// Makes this the rank's function for receives and looks. The table is never freed, since the
+/// endpoint uses it as long as it is open.
+fn replace(zero: &Native<Single>, receive: Receive) {
+    let ep = zero.shared.lock().ofi.link.ep.get();
+    // SAFETY: an open endpoint, which only this thread uses, and whose table has at least the
+    // checked size.
+    unsafe {
+        assert!((*(*ep).tagged).size >= size_of::<fi_ops_tagged>());
+        let mut table = Box::new((*ep).tagged.read());
+        table.size = size_of::<fi_ops_tagged>();
+        table.recvmsg = Some(receive);
+        (*ep).tagged = Box::leak(table);
+    }
+}
+
+/// All kinds of probes tell that this rank is dead, and why.
+fn probes_fail(zero: &Native<Single>, why: &str) {
+    for pattern in [
+        from(0),
+        from(1),
+        Pattern {
+            source: None,
+            ..from(0)
+        },
+    ] {
+        let errors = [
+            zero.iprobe(&pattern).unwrap_err(),
+            zero.probe(&pattern).unwrap_err(),
+            zero.improbe_unchecked(&pattern).unwrap_err(),
+            zero.mprobe_unchecked(&pattern).unwrap_err(),
+        ];
+        for error in errors {
+            assert_eq!(error.kind(), ErrorKind::PeerFailed, "{error}");
+            assert!(error.to_string().contains(why), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_probe_ends_when_the_broken_endpoint_does_not_answer() {
+    const WHY: &str = "its endpoint is broken";
+    let Some([zero, _one]) = opened() else {
+        return; // The skip has been printed.
+    };
+    let zero = Native::<Single>::new(zero, &Settings::default()).unwrap();
+    zero.shared.lock().ofi.shared.deaths.declare(0, WHY);
+    until("it is never believed", || zero.iprobe(&from(1)).is_err());
+    // As long as the endpoint answers, the rank sees its own messages.
+    zero.send_contig(&args(0, 0), b"x").unwrap();
+    assert_eq!(zero.probe(&from(0)).unwrap().bytes, 1);
+    replace(&zero, never_answers);
+    probes_fail(&zero, WHY);
+    let core = zero.shared.lock();
+    let lost = core.tags.slots.iter().filter(|slot| slot.under_way);
+    assert_eq!(
+        lost.count(),
+        1,
+        "a look that is not answered for each probe"
+    );
+}
+
+#[test]
+fn a_probe_ends_when_the_endpoint_refuses_to_look() {
+    let Some([zero, _one]) = opened() else {
+        return; // The skip has been printed.
+    };
+    let zero = Native::<Single>::new(zero, &Settings::default()).unwrap();
+    replace(&zero, fails);
+    probes_fail(&zero, "looking for a message failed");
+    assert!(zero.shared.lock().ofi.shared.deaths.is_dead(0));
 }
