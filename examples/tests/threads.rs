@@ -135,8 +135,6 @@ fn too_few_iterations_are_told() {
     );
 }
 
-/// The second version of the library is not loaded beside the first; the conformance suite runs
-/// over it with threads.
 #[test]
 fn a_transport_of_ones_own_carries_messages() {
     for ranks in SIZES {
@@ -145,6 +143,9 @@ fn a_transport_of_ones_own_carries_messages() {
     }
 }
 
+/// Over the first version of the library only, because this process does not load the second one
+/// beside it. Over the second one, `cargo xtask test` runs the conformance suite with threads as
+/// ranks, and the tests in `run/` run the examples with processes.
 #[test]
 fn every_example_is_right_over_libfabric() {
     let networks = networks::networks().into_iter();

@@ -48,7 +48,7 @@ impl Scan {
 impl Tags {
     /// Starts a look for the earliest message that `from` matches. With `claim`, the message is
     /// taken out of matching. Returns the number for [`seen`](Self::seen); `None` if there is no
-    /// room for a look now, or the endpoint shows nothing any more ([`blind`](Self::blind)).
+    /// room for a look now, or if the endpoint is broken and answers no looks.
     pub(crate) fn look(&mut self, ofi: &mut Ofi, from: &Pattern, claim: bool) -> Option<u32> {
         if self.blind {
             return None;

@@ -242,8 +242,8 @@ impl Tags {
         &mut self.contexts
     }
 
-    /// The dead rank that a probe would wait for. That is `own`, this rank, if its endpoint shows no
-    /// messages any more.
+    /// The dead rank that a probe would wait for. That is `own`, this rank, if its endpoint shows
+    /// no messages any more.
     pub(crate) fn doom_of_probe(&mut self, own: u32, from: &Pattern) -> Option<u32> {
         if self.blind {
             return Some(own);

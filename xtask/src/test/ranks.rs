@@ -87,18 +87,19 @@ pub(super) fn conformance(run: &mut Run<'_>) -> Result<(), Failure> {
 
 /// Tests over a second version of libfabric, which is loaded instead of the system's: tests of the
 /// library itself, of its endpoints, of full queues, of operations that never end and of dead
-/// peers. And the suite with threads as ranks over shared memory, because to libfabric endpoints of
-/// one process differ from those of two processes.
+/// peers. And the suite with threads as ranks over TCP and shared memory, because to libfabric
+/// endpoints of one process differ from those of two processes.
 fn over_newer(run: &mut Run<'_>, library: &Path) -> Result<(), Failure> {
     let Some(folder) = library.parent() else {
         return Ok(());
     };
-    let parts: [(&str, &[&str]); 6] = [
+    let parts: [(&str, &[&str]); 7] = [
         ("the library", &["--test=library", "--"]),
         ("endpoints", &["--lib", "--", "endpoint::tests::"]),
         ("without room", &["--lib", "--", "busy::"]),
         ("what never ends", &["--lib", "--", "abandon::"]),
         ("the dead on shm", &["--test=deaths", "--"]),
+        ("threads on tcp", &["--test=conformance", "--", "tcp::"]),
         ("threads on shm", &["--test=conformance", "--", "shm::"]),
     ];
     for (part, words) in parts {
