@@ -5,6 +5,7 @@
 
 mod blocks;
 mod inter;
+mod overlaps;
 
 use std::fmt::Display;
 

@@ -1,7 +1,7 @@
 //! Wrong arguments, on one rank or between ranks.
 
 use portolan::coll::{
-    Allgather, Allreduce, Alltoall, Alltoallw, Bcast, Gather, ReduceScatter, Scan, Shapes,
+    Allgather, Allreduce, Alltoall, Alltoallw, Bcast, Gather, ReduceScatter, Scan, Shapes, strided,
 };
 use portolan::{ErrorKind, Layout, Op};
 
@@ -124,6 +124,44 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
         }
         // No rank is waiting, and all are still in step.
         assert_eq!(comm.allreduce_one(1, &Op::SUM)?, n);
+        world.finalize().map(drop)
+    });
+}
+
+#[test]
+fn blocks_whose_items_reach_into_each_other_are_refused_where_they_overlap() {
+    let column = Layout::vector(3, 1, 4, &Layout::of::<u32>()).unwrap();
+    let resized = |extent| Layout::resized(&column, 0, extent).unwrap();
+    let (narrow, flat) = (resized(4), resized(0));
+    jobs(&[5], |world| {
+        let comm = world.comm();
+        static ONES: [u32; 15] = [1; 15];
+        let leak = || Box::leak(vec![0u32; 16].into_boxed_slice());
+        // The rows have four words, so columns 0 and 4 share two.
+        refused!(
+            comm,
+            InvalidCount,
+            ["the blocks of ranks 0 and 4 overlap in the receive buffer"],
+            Allgather::new(&ONES[..3], strided(leak(), 5, &narrow))
+        );
+        refused!(
+            comm,
+            InvalidCount,
+            ["the blocks of ranks 0 and 4 overlap in the receive buffer"],
+            Alltoall::new(&ONES[..], strided(leak(), 5, &narrow))
+                .send_counts(&[3; 5])
+                .recv_counts_at(&[1; 5], &[4, 1, 2, 3, 0])
+        );
+        refused!(
+            comm,
+            InvalidCount,
+            ["the blocks of ranks 0 and 1 overlap in the receive buffer"],
+            Allgather::new(&ONES[..3], strided(leak(), 5, &flat))
+        );
+        // What is sent may overlap.
+        let mut sums = [0; 15];
+        comm.run(Alltoall::new(strided(&ONES[..], 5, &flat), &mut sums))?;
+        assert_eq!(sums, [1; 15]);
         world.finalize().map(drop)
     });
 }
