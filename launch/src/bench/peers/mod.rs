@@ -199,8 +199,8 @@ impl Place {
         })
     }
 
-    /// The files that its compiler and its launcher are in the end. Only both together tell that two
-    /// places are the same: implementations may share a launcher.
+    /// The files that its compiler and its launcher are in the end. Two places are the same only if
+    /// both are: implementations may share a launcher.
     fn files(&self) -> [PathBuf; 2] {
         let file = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
         [file(&self.compiler), file(&self.starter)]
