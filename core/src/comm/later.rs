@@ -98,28 +98,59 @@ impl<D: Device> Communicator<D> {
     }
 
     /// Like [`idup`](Self::idup), behind a gate if there is one.
-    pub(super) fn idup_behind(&self, gate: Option<Arc<Gate>>) -> Result<PendingDup<D>> {
+    fn idup_behind(&self, gate: Option<Arc<Gate>>) -> Result<PendingDup<D>> {
+        Ok(self.ready_to_dup()?.begin(gate))
+    }
+
+    /// Does the part of [`idup`](Self::idup) that may fail on this rank alone. No other rank learns
+    /// of it.
+    pub(super) fn ready_to_dup(&self) -> Result<Ready<'_, D>> {
         self.check_members()?;
         // First, because the copy hooks belong to the program and may panic: nothing has begun yet
         // that the panic could leave behind.
         let attributes = self.copied_attributes();
-        let (device, job) = (self.device(), &self.0.job);
         // Here, because the agreement itself runs inside progress, where no message can be looked
         // for.
-        let kind = match self.size() {
+        self.sweep(self.kind_of_later(), false);
+        let request = self.device().upper_request(Box::new(Duplicate))?;
+        Ok(Ready {
+            parent: self,
+            request,
+            attributes,
+        })
+    }
+
+    fn kind_of_later(&self) -> Kind {
+        match self.size() {
             1 => Kind::OfOne,
             _ => Kind::Later,
-        };
-        self.sweep(kind, false);
-        let request = device.upper_request(Box::new(Duplicate))?;
+        }
+    }
+}
+
+/// A duplicate for which this rank has everything that it may lack, and of which no other rank
+/// knows yet. Dropping it leaves nothing behind.
+pub(super) struct Ready<'a, D: Device> {
+    parent: &'a Communicator<D>,
+    request: Request,
+    attributes: Attributes,
+}
+
+impl<D: Device> Ready<'_, D> {
+    /// Begins the agreement, behind a gate if there is one. From here on other ranks take part, so
+    /// nothing may fail on this rank alone.
+    pub(super) fn begin(mut self, gate: Option<Arc<Gate>>) -> PendingDup<D> {
+        let parent = self.parent;
+        let request = std::mem::replace(&mut self.request, Request::NULL);
+        let (device, job) = (parent.device(), &parent.0.job);
         let outcome = Arc::new(Mutex::new(Outcome::Pending));
         let agreement = Agreement {
             request,
             outcome: Arc::clone(&outcome),
-            group: self.group().clone(),
-            rank: self.rank(),
+            group: parent.group().clone(),
+            rank: parent.rank(),
             world_rank: device.attributes().world_rank,
-            context: self.context(),
+            context: parent.context(),
             pool: Arc::clone(&job.pool),
             gate,
             claim: None,
@@ -132,7 +163,7 @@ impl<D: Device> Communicator<D> {
             pending: [None; 2],
             error: None,
             ended: false,
-            _lease: self.lease(),
+            _lease: parent.lease(),
         };
         let Later { hook, fresh } = &job.later;
         lock(fresh).push_back(agreement);
@@ -144,13 +175,25 @@ impl<D: Device> Communicator<D> {
         device.wake_hook(*hook);
         // Sends the first messages now. An error here fails the agreement as well.
         let _ = device.device_check(Check::NonBlocking);
-        Ok(PendingDup {
-            parent: self.clone(),
+        PendingDup {
+            parent: parent.clone(),
             request,
             outcome,
-            attributes,
-            errors: self.errors(),
-        })
+            attributes: std::mem::take(&mut self.attributes),
+            errors: parent.errors(),
+        }
+    }
+}
+
+impl<D: Device> Drop for Ready<'_, D> {
+    fn drop(&mut self) {
+        if self.request != Request::NULL {
+            let device = self.parent.device();
+            // A request that is freed keeps its slot until it is over. An error means that the
+            // device has been ended.
+            let _ = device.complete_upper(self.request, Status::EMPTY);
+            let _ = device.free(self.request);
+        }
     }
 }
 

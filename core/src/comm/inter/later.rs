@@ -54,10 +54,13 @@ impl<D: Device> InterCommunicator<D> {
         let (merged, messages) = (self.merged(), self.messages());
         // First, because the copy hooks belong to the program and may panic.
         let attributes = messages.copied_attributes();
+        // Both are ready before either begins. If only one had begun when this call failed, it
+        // would be the agreement that the other ranks take for the first one of the next call.
+        let (new, below) = (merged.ready_to_dup()?, merged.ready_to_dup()?);
         Ok(PendingInterDup {
             parent: self.clone(),
-            merged: merged.idup_behind(gate.clone())?,
-            messages: merged.idup_behind(gate)?,
+            merged: new.begin(gate.clone()),
+            messages: below.begin(gate),
             attributes,
             errors: messages.errors(),
         })
