@@ -374,9 +374,6 @@ impl<D: Device> Persistent<D> {
             .transpose()?;
         let operation = units.as_ref().unwrap_or(operation);
         let held = Self::hold(comm)?;
-        agree(comm, || {
-            Stamp::new(operation, (comm.rank(), comm.size()), Form::Persistent)
-        })?;
         let (state, job) = (state::of(comm), state::of_job(comm));
         let number = state.reserve();
         let track =
@@ -392,33 +389,39 @@ impl<D: Device> Persistent<D> {
             let all = || plan_checked(comm, options, operation, Form::Persistent, schedule);
             some.unwrap_or_else(all)
         });
-        let made = Self::made(comm, plan, held, track);
-        // Without memory there is no operation, and the next one gets this number. So it does if
-        // the boards could not be made, above.
+        let stamp = || Stamp::new(operation, (comm.rank(), comm.size()), Form::Persistent);
+        let made = Self::made(comm, plan, held, track).and_then(|made| made.compared(stamp));
+        // Without memory, or if the ranks do not agree, there is no operation, and the next one
+        // gets this number. So it does if the boards could not be made, above.
         made.inspect_err(|_| state.unreserve())
     }
 
-    /// The tags of the operation that is made next. To be called before the ranks compare what they
-    /// make: a rank that is refused here tries again by itself.
+    /// The tags of the operation that is made next.
     ///
     /// # Errors
     /// [`Exhausted`](ErrorKind::Exhausted) if an operation that is still alive holds them.
-    pub(crate) fn hold(comm: &Communicator<D>) -> Result<Held> {
+    fn hold(comm: &Communicator<D>) -> Result<Held> {
         let held = state::of(comm).hold_reserved();
         held.ok_or_else(|| no_tags(comm, "alive", "drop it"))
     }
 
-    /// Makes the operation that `plan` plans.
+    /// Makes the operation that `plan` plans and that `stamp` describes.
     pub(crate) fn planned(
         comm: &Communicator<D>,
-        held: Held,
         plan: impl FnOnce(&Options, Schedule) -> Result<Plan>,
+        stamp: impl FnOnce() -> Stamp,
     ) -> Result<Self> {
-        let state = state::of(comm);
+        let (state, held) = (state::of(comm), Self::hold(comm)?);
         let plan = plan(&state::of_job(comm).options, Schedule::default())?;
         state.reserve();
-        let made = Self::made(comm, Some(plan), held, None);
+        let made = Self::made(comm, Some(plan), held, None).and_then(|made| made.compared(stamp));
         made.inspect_err(|_| state.unreserve())
+    }
+
+    /// Compares, in the debug mode, what the ranks make. This comes last: a rank that fails before
+    /// it, for want of memory or of tags, fails alone and tries again by itself.
+    fn compared(self, stamp: impl FnOnce() -> Stamp) -> Result<Self> {
+        agree(&self.comm, stamp).map(|()| self)
     }
 
     fn made(

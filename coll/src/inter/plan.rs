@@ -6,7 +6,7 @@ use portolan_core::{Device, Request, Result};
 use super::{Groups, InterOperation, write};
 use crate::blocking::run_planned;
 use crate::check::check_inter;
-use crate::compare::{Form, Stamp, agree, prelude};
+use crate::compare::{Form, Stamp, prelude};
 use crate::options::Options;
 use crate::plan::Plan;
 use crate::schedule::{Builder, Schedule};
@@ -73,11 +73,11 @@ pub fn persistent<D: Device>(
     let units = units::between(comm, operation, &mut counts);
     let operation = units.as_ref().unwrap_or(operation);
     let both = comm.merged();
-    let held = Persistent::hold(both)?;
-    agree(both, || Stamp::between(comm, operation, Form::Persistent))?;
-    Persistent::planned(both, held, |options, old| {
-        plan(comm, options, operation, Form::Persistent, old)
-    })
+    Persistent::planned(
+        both,
+        |options, old| plan(comm, options, operation, Form::Persistent, old),
+        || Stamp::between(comm, operation, Form::Persistent),
+    )
 }
 
 fn plan<D: Device>(

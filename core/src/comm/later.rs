@@ -78,28 +78,28 @@ impl<D: Device> Communicator<D> {
     ///
     /// # Errors
     /// [`Exhausted`](ErrorKind::Exhausted) when no request slot is left;
-    /// [`PeerFailed`](ErrorKind::PeerFailed). If it returns an error on one rank, the other ranks
-    /// wait for that rank.
+    /// [`PeerFailed`](ErrorKind::PeerFailed). If it returns an error on one rank, it has had no
+    /// effect there, and the other ranks wait until that rank calls it again.
     pub fn idup(&self) -> Result<PendingDup<D>> {
-        self.idup_behind(None)
+        self.idup_after(|| Ok(None))
     }
 
-    /// Like [`idup`](Self::idup), but starts only when `first` has completed. `first` is a request
-    /// of this rank; the duplicate owns it from now on, whatever this call returns. If `first` ends
-    /// with an error, so does the duplicate, without sending a message.
+    /// Like [`idup`](Self::idup), but sends its first message only when a request has completed
+    /// that `first` returns, if it returns one. The duplicate owns that request, which is one of
+    /// this rank. If the request ends with an error, so does the duplicate, without sending a
+    /// message.
+    ///
+    /// `first` is called when nothing else can fail on this rank any more. So it may start something
+    /// that cannot be taken back, such as an operation of all ranks.
     ///
     /// # Errors
-    /// As [`idup`](Self::idup).
-    pub fn idup_after(&self, first: Request) -> Result<PendingDup<D>> {
-        let first = Owned::new(self, first);
-        let pending = self.idup_behind(Some(Gate::new(first.request)))?;
-        first.keep();
-        Ok(pending)
-    }
-
-    /// Like [`idup`](Self::idup), behind a gate if there is one.
-    fn idup_behind(&self, gate: Option<Arc<Gate>>) -> Result<PendingDup<D>> {
-        Ok(self.ready_to_dup()?.begin(gate))
+    /// As [`idup`](Self::idup), before `first` is called; those of `first`.
+    pub fn idup_after(
+        &self,
+        first: impl FnOnce() -> Result<Option<Request>>,
+    ) -> Result<PendingDup<D>> {
+        let ready = self.ready_to_dup()?;
+        Ok(ready.begin(first()?.map(Gate::new)))
     }
 
     /// Does the part of [`idup`](Self::idup) that may fail on this rank alone. No other rank learns
@@ -276,31 +276,6 @@ impl<D: Device> Drop for PendingDup<D> {
             // The request may be over already.
             let _ = self.parent.device().free(self.request);
         }
-    }
-}
-
-/// A request that a call has been given. Dropping it frees the request, which nobody waits for any
-/// more: the call returns an error, or a copy hook panics.
-pub(super) struct Owned<'a, D: Device> {
-    comm: &'a Communicator<D>,
-    pub(super) request: Request,
-}
-
-impl<'a, D: Device> Owned<'a, D> {
-    pub(super) fn new(comm: &'a Communicator<D>, request: Request) -> Self {
-        Self { comm, request }
-    }
-
-    /// The duplicate owns the request from now on.
-    pub(super) fn keep(self) {
-        std::mem::forget(self);
-    }
-}
-
-impl<D: Device> Drop for Owned<'_, D> {
-    fn drop(&mut self) {
-        // The request may be over already.
-        let _ = self.comm.device().free(self.request);
     }
 }
 

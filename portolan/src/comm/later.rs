@@ -37,11 +37,8 @@ impl<L: Level, D: Device> Comm<L, D> {
     #[doc(alias = "MPI_Comm_idup")]
     pub fn idup(&self) -> Result<DupRequest<L, D>> {
         // The debug mode first compares the calls of all ranks.
-        let compared = self.raise(start_comparing(&self.inner, Creation::Dup))?;
-        let inner = self.raise(match compared {
-            None => self.inner.idup(),
-            Some(agreed) => self.inner.idup_after(agreed),
-        })?;
+        let compare = || start_comparing(&self.inner, Creation::Dup);
+        let inner = self.raise(self.inner.idup_after(compare))?;
         Ok(DupRequest {
             inner,
             level: PhantomData,
@@ -123,12 +120,8 @@ impl<L: Level, D: Device> InterComm<L, D> {
     /// As [`Comm::idup`].
     #[doc(alias = "MPI_Comm_idup")]
     pub fn idup(&self) -> Result<InterDupRequest<L, D>> {
-        let comm = self.remote();
-        let compared = comm.raise(start_comparing_inter(&self.inner, Creation::Dup))?;
-        let inner = comm.raise(match compared {
-            None => self.inner.idup(),
-            Some(agreed) => self.inner.idup_after(agreed),
-        })?;
+        let compare = || start_comparing_inter(&self.inner, Creation::Dup);
+        let inner = self.remote().raise(self.inner.idup_after(compare))?;
         Ok(InterDupRequest {
             inner,
             level: PhantomData,

@@ -1,11 +1,8 @@
 //! Duplicates of intercommunicators whose contexts are agreed on in the background.
 
-use std::sync::Arc;
-
 use super::InterCommunicator;
 use crate::comm::attributes::Attributes;
 use crate::comm::gate::Gate;
-use crate::comm::later::Owned;
 use crate::comm::{Errors, PendingDup};
 use crate::device::Device;
 use crate::error::Result;
@@ -34,29 +31,26 @@ impl<D: Device> InterCommunicator<D> {
     /// # Errors
     /// As [`Communicator::idup`](crate::comm::Communicator::idup).
     pub fn idup(&self) -> Result<PendingInterDup<D>> {
-        self.idup_behind(None)
+        self.idup_after(|| Ok(None))
     }
 
-    /// Like [`idup`](Self::idup), but starts only when `first` has completed. `first` is a request
-    /// of this rank; the duplicate owns it from now on, whatever this call returns. If `first` ends
-    /// with an error, so does the duplicate, without sending a message.
+    /// Like [`idup`](Self::idup), but sends its first message only when a request has completed
+    /// that `first` returns, as [`Communicator::idup_after`](crate::comm::Communicator::idup_after)
+    /// does.
     ///
     /// # Errors
-    /// As [`idup`](Self::idup).
-    pub fn idup_after(&self, first: Request) -> Result<PendingInterDup<D>> {
-        let first = Owned::new(self.merged(), first);
-        let pending = self.idup_behind(Some(Gate::new(first.request)))?;
-        first.keep();
-        Ok(pending)
-    }
-
-    fn idup_behind(&self, gate: Option<Arc<Gate>>) -> Result<PendingInterDup<D>> {
+    /// As [`idup`](Self::idup), before `first` is called; those of `first`.
+    pub fn idup_after(
+        &self,
+        first: impl FnOnce() -> Result<Option<Request>>,
+    ) -> Result<PendingInterDup<D>> {
         let (merged, messages) = (self.merged(), self.messages());
         // First, because the copy hooks belong to the program and may panic.
         let attributes = messages.copied_attributes();
         // Both are ready before either begins. If only one had begun when this call failed, it
         // would be the agreement that the other ranks take for the first one of the next call.
         let (new, below) = (merged.ready_to_dup()?, merged.ready_to_dup()?);
+        let gate = first()?.map(Gate::new);
         Ok(PendingInterDup {
             parent: self.clone(),
             merged: new.begin(gate.clone()),

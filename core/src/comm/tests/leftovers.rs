@@ -230,7 +230,7 @@ fn what_a_pending_agreement_needs_is_not_discarded() {
                 let nothing = ContigBuf::from_bytes_mut(&mut []);
                 world.device().irecv_contig_unchecked(&own, nothing)
             };
-            drop(parent.idup_after(gate.unwrap()).unwrap());
+            drop(parent.idup_after(|| gate.map(Some)).unwrap());
             drop(parent);
             given_up.wait();
             leave(&world, SendMode::Standard, 1, b"");
