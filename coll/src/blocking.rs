@@ -1,18 +1,20 @@
 //! Blocking calls.
 
+use std::ptr::NonNull;
+
 use portolan_core::comm::Communicator;
 use portolan_core::{Device, Result};
 
 use crate::args::Operation;
 use crate::compare::Form;
 use crate::counters::Counters;
-use crate::direct;
+use crate::direct::{self, Shared};
 use crate::memory::Memory;
 use crate::options::Options;
 use crate::plan::{Plan, plan};
 use crate::run::Run;
 use crate::schedule::Schedule;
-use crate::state;
+use crate::state::{self, State};
 use crate::units;
 
 /// Performs a collective operation and returns when this rank's part in it is over.
@@ -35,12 +37,14 @@ pub unsafe fn run<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>) 
     }
     // SAFETY: from the caller.
     let shared = unsafe { direct::run(comm, state::of(comm), state::of_job(comm), operation) };
-    if let Some(outcome) = shared {
-        return outcome;
-    }
+    let awaited = match shared {
+        Shared::Over(outcome) => return outcome,
+        Shared::NotHere => false,
+        Shared::LeftToMessages => true,
+    };
     let plan = |options: &Options, old| plan(comm, options, operation, Form::Blocking, old);
     // SAFETY: from the caller.
-    let outcome = unsafe { run_planned(comm, plan) };
+    let outcome = unsafe { run_awaited(comm, plan, awaited) };
     direct::over(comm, state::of(comm));
     outcome
 }
@@ -65,12 +69,34 @@ pub(crate) unsafe fn run_planned<D: Device>(
     comm: &Communicator<D>,
     plan: impl FnOnce(&Options, Schedule) -> Result<Plan>,
 ) -> Result<()> {
+    // SAFETY: from the caller.
+    unsafe { run_awaited(comm, plan, false) }
+}
+
+/// The same. If the operation is `awaited`, the ranks have agreed to do it now.
+///
+/// # Safety
+/// As [`run_planned`].
+#[inline]
+unsafe fn run_awaited<D: Device>(
+    comm: &Communicator<D>,
+    plan: impl FnOnce(&Options, Schedule) -> Result<Plan>,
+    awaited: bool,
+) -> Result<()> {
     let (state, job) = (state::of(comm), state::of_job(comm));
     let mut spare = state.take_spare();
     let plan = plan(&job.options, std::mem::take(&mut spare.schedule))?;
     // The memory comes before the number. Without memory there is no operation, and the next
-    // operation gets this number.
-    let scratch = spare.scratch.at_least(plan.schedule.scratch())?;
+    // operation gets this number, unless other ranks wait for this one.
+    let scratch = match spare.scratch.at_least(plan.schedule.scratch()) {
+        Ok(scratch) => scratch,
+        Err(error) => {
+            if awaited {
+                excuse(comm, state, plan.schedule);
+            }
+            return Err(error);
+        }
+    };
     let tags = state.tags().started(state.upcoming());
     state.await_tags(comm.device(), tags)?;
     state.begin();
@@ -91,4 +117,38 @@ pub(crate) unsafe fn run_planned<D: Device>(
     spare.schedule.op = None;
     state.keep_spare(spare);
     outcome
+}
+
+/// Takes this rank's part in an operation for which it has no memory, although the others wait for
+/// its messages. It sends them without data, so that the ranks that receive them get an error, and
+/// drops the data that it receives. It takes the same number as the others, so that the tags of
+/// later operations stay in step.
+///
+/// A rank that receives from other ranks only would get wrong data, and no error. No operation that
+/// is left to messages has such ranks: alltoalls exchange data between every two ranks, and the
+/// others have only two. (An alltoall in place is not left to messages, because it needs memory for
+/// all blocks. An alltoall that forwards blocks, and needs memory for them, comes only from a table
+/// of the program's that asks for it where blocks are long.)
+#[cold]
+fn excuse<D: Device>(comm: &Communicator<D>, state: &State, mut schedule: Schedule) {
+    let tags = state.tags().started(state.upcoming());
+    let free = state.await_tags(comm.device(), tags);
+    state.begin();
+    state.count(Counters::Operations, 1);
+    if free.is_err() {
+        // The job ends.
+        return;
+    }
+    schedule.take_data_out();
+    let nothing = NonNull::dangling().as_ptr();
+    let run = Run {
+        comm,
+        state,
+        tags,
+        schedule: &schedule,
+        memory: Memory::new([nothing; 2], nothing),
+    };
+    // The caller returns that there is no memory, which is the reason for errors here.
+    // SAFETY: the schedule was built for this communicator, and all of its spans are empty.
+    let _ = unsafe { run.steps(&mut Vec::new()) };
 }

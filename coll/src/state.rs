@@ -140,7 +140,7 @@ impl State {
     ///   operations ([`reserve`](Self::reserve)). Every operation that is not persistent takes one,
     ///   because another rank may do it by messages. A blocking operation that begins on the boards
     ///   and is left to messages takes two, one in `direct/mod.rs` and one in `blocking.rs`: the
-    ///   ranks have agreed to leave it, so each of them does;
+    ///   ranks have agreed to leave it, so each of them does, even one without memory for it;
     /// - the steps of the boards (`Boards::step`), of which a blocking operation takes one or more;
     /// - the steps of each track (`Turns`), of which an operation takes one.
     #[inline]

@@ -2,15 +2,44 @@
 
 mod common;
 
+use std::alloc::{GlobalAlloc, System};
+use std::cell::Cell;
 use std::ptr::NonNull;
 
 use common::{World, on_ranks};
 use portolan_coll::inter::{self, InterOperation};
-use portolan_coll::{Many, Operation, Options, Persistent};
+use portolan_coll::{Counters, Many, Operation, Options, Persistent, counted, run};
 use portolan_core::comm::{InterCommunicator, RemoteLeader, Tag};
 use portolan_core::transport::memory;
 use portolan_core::{Device, ErrorKind, MemoryKind, Result, TypedBuf};
 use portolan_datatype::{Layout, Op};
+
+/// An allocator that may have no memory for what collective operations allocate for themselves.
+struct Scarce;
+
+std::thread_local! {
+    static NONE_LEFT: Cell<bool> = const { Cell::new(false) };
+}
+
+// SAFETY: every call that is not refused is passed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Scarce {
+    unsafe fn alloc(&self, layout: std::alloc::Layout) -> *mut u8 {
+        // Nothing else is aligned like that.
+        if layout.align() == 64 && NONE_LEFT.get() {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: std::alloc::Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Scarce = Scarce;
 
 /// More bytes than any address space has, though few enough to be added up.
 const VAST: usize = 1 << 56;
@@ -98,5 +127,50 @@ fn a_persistent_operation_of_two_groups_without_memory_was_not_compared() {
         let request = unsafe { made.start() }.unwrap();
         world.device().wait(request).unwrap();
         assert_eq!(theirs, [1 - me as u8]);
+    });
+}
+
+/// Two ranks leave an allreduce of this length to messages. Once they have agreed to do so, the
+/// rank that has no memory for it owes the other one a message.
+#[test]
+fn a_rank_without_memory_does_not_keep_the_other_waiting() {
+    const LEN: usize = 96 << 10;
+    on_ranks(memory::network(2), &Options::default(), |world| {
+        let layout = Layout::of::<u8>();
+        let sum = |values: &mut [u8]| {
+            let allreduce = Operation::Allreduce {
+                send: None,
+                recv: few(values, LEN, &layout),
+                op: &Op::SUM,
+            };
+            // SAFETY: the buffer outlives the call.
+            unsafe { run(world, &allreduce) }
+        };
+        let me = world.rank();
+        // SAFETY: a barrier has no buffers.
+        unsafe { run(world, &Operation::Barrier) }.unwrap();
+        for round in 0..6 {
+            let mut values = vec![1 + me as u8; LEN];
+            let before = counted(world, Counters::Messages);
+            // Only the first operation allocates: its memory is kept for the others.
+            NONE_LEFT.set(round == 0 && me == 0);
+            let outcome = sum(&mut values);
+            NONE_LEFT.set(false);
+            assert_eq!(counted(world, Counters::Messages), before + 1);
+            match (round, me) {
+                (0, 0) => {
+                    has_no_memory(outcome);
+                    assert_eq!(values, [1; LEN]);
+                }
+                (0, _) => {
+                    let error = outcome.unwrap_err();
+                    assert_eq!(error.kind(), ErrorKind::InvalidCount, "{error}");
+                }
+                _ => {
+                    outcome.unwrap();
+                    assert_eq!(values, [3; LEN]);
+                }
+            }
+        }
     });
 }

@@ -240,8 +240,17 @@ impl Direct {
     }
 }
 
-/// Performs an operation through shared memory; `None` if this operation does not go that way on
-/// this communicator.
+/// What has become of an operation through shared memory.
+pub(crate) enum Shared {
+    /// It is over.
+    Over(Result<()>),
+    /// It does not go that way on this communicator. No other rank has heard of it.
+    NotHere,
+    /// The ranks have agreed to do it by messages, so the others count on this rank's.
+    LeftToMessages,
+}
+
+/// Performs an operation through shared memory.
 ///
 /// # Safety
 /// As [`crate::run()`].
@@ -251,25 +260,25 @@ pub(crate) unsafe fn run<D: Device>(
     state: &State,
     job: &Job,
     operation: &Operation<'_>,
-) -> Option<Result<()>> {
+) -> Shared {
     if !applies(&job.options, operation, comm.size()) {
-        return None;
+        return Shared::NotHere;
     }
     // The arguments are checked first, because making the boards is collective and a rank that
     // returns an error for a wrong argument does not take part in it.
     if let Err(error) = check(comm, operation) {
-        return Some(Err(error));
+        return Shared::Over(Err(error));
     }
     let boards = match state.direct.boards(comm, &job.boards) {
         Ok(Some(boards)) => boards,
-        Ok(None) => return None,
-        Err(error) => return Some(Err(error)),
+        Ok(None) => return Shared::NotHere,
+        Err(error) => return Shared::Over(Err(error)),
     };
     // SAFETY: from the caller.
     match unsafe { run_on(boards, comm, state, operation) } {
-        Ok(Way::Done) => Some(Ok(())),
-        Ok(Way::Messages) => None,
-        Err(error) => Some(Err(error)),
+        Ok(Way::Done) => Shared::Over(Ok(())),
+        Ok(Way::Messages) => Shared::LeftToMessages,
+        Err(error) => Shared::Over(Err(error)),
     }
 }
 

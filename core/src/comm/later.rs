@@ -89,8 +89,8 @@ impl<D: Device> Communicator<D> {
     /// this rank. If the request ends with an error, so does the duplicate, without sending a
     /// message.
     ///
-    /// `first` is called when nothing else can fail on this rank any more. So it may start something
-    /// that cannot be taken back, such as an operation of all ranks.
+    /// `first` is called when nothing else can fail on this rank any more. So it may start
+    /// something that cannot be taken back, such as an operation of all ranks.
     ///
     /// # Errors
     /// As [`idup`](Self::idup), before `first` is called; those of `first`.

@@ -238,10 +238,23 @@ pub(in crate::direct) fn agree<D: Device>(
     len: usize,
     (judge, root): (u32, u32),
 ) -> Result<Way> {
-    /// Offset of the way in the judge's cell, after the length, and of the root in every rank's
-    /// cell.
+    agree_if(steps, kind, len, (judge, root), true)
+}
+
+/// As [`agree`], for a rank that `may` not use messages. If one of the ranks may not, all use
+/// boards.
+pub(in crate::direct) fn agree_if<D: Device>(
+    steps: &mut Steps<'_, D>,
+    kind: Kind,
+    len: usize,
+    (judge, root): (u32, u32),
+    may: bool,
+) -> Result<Way> {
+    /// Offset of the way in the judge's cell, after the length, and in every rank's cell of the
+    /// root and of whether it may use messages.
     const AT: usize = size_of::<u64>();
     const ROOT: usize = 2 * AT;
+    const MAY: usize = ROOT + size_of::<u32>();
     steps.room(Place::Cell)?;
     let judges = steps.rank() == judge;
     if judges {
@@ -253,7 +266,10 @@ pub(in crate::direct) fn agree<D: Device>(
         unsafe { steps.mine(Place::Cell).add(AT).write(by_messages.into()) };
     }
     // SAFETY: as above.
-    unsafe { named(steps.mine(Place::Cell), ROOT).write_unaligned(root) };
+    unsafe {
+        named(steps.mine(Place::Cell), ROOT).write_unaligned(root);
+        steps.mine(Place::Cell).add(MAY).write(may.into());
+    }
     steps.post(kind, len);
     steps.expect_all(kind, len)?;
     if !steps.disagree() {
@@ -270,10 +286,16 @@ pub(in crate::direct) fn agree<D: Device>(
     }
     // SAFETY: the judge has posted it, as have all.
     let by_messages = unsafe { steps.at(judge, Place::Cell).add(AT).read() };
-    Ok(match by_messages {
-        0 => Way::Done,
-        _ => Way::Messages,
-    })
+    if by_messages == 0 {
+        return Ok(Way::Done);
+    }
+    // SAFETY: all ranks have posted their cells, and this rank's is its own.
+    let may = |rank| unsafe { steps.at(rank, Place::Cell).add(MAY).read() } != 0;
+    if (0..steps.size()).all(may) {
+        return Ok(Way::Messages);
+    }
+    steps.choice().forget();
+    Ok(Way::Done)
 }
 
 /// The place of a rank number in a cell.

@@ -128,7 +128,10 @@ pub(in crate::direct) unsafe fn alltoall<D: Device>(
     let sent = |len: u64| kind == Kind::Alltoall && is_measured(kind, size, len);
     let chosen = sent(len as u64);
     if chosen {
-        let way = choice::agree(&mut steps, kind, len, (0, 0))?;
+        // In place, messages would need memory for all blocks, which a rank may not have. Over
+        // boards there is no need for any.
+        let may = send.is_some();
+        let way = choice::agree_if(&mut steps, kind, len, (0, 0), may)?;
         // Ranks that have shorter blocks end with this step, too.
         steps.next();
         if way == Way::Messages {
