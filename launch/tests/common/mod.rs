@@ -176,7 +176,10 @@ pub(crate) fn said_until(
         }
         Err(_) => {
             let _ = child.kill();
-            panic!("more lines were expected behind {said:#?}");
+            let err = child.stderr.take().map(read_all);
+            let err = err.and_then(|from| from.recv_timeout(GUARD).ok());
+            let err = String::from_utf8_lossy(err.as_deref().unwrap_or_default()).into_owned();
+            panic!("more lines were expected behind {said:#?}: {err}");
         }
     }
 }
