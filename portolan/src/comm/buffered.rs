@@ -157,15 +157,14 @@ impl<L: Level, D: Device> Comm<L, D> {
         why: Error,
         args: &SendArgs,
         dest: u32,
-        (ptr, count, layout): (*const u8, usize, &Layout),
+        items: (*const u8, usize, &Layout),
     ) -> Result<()> {
         if why.kind() != ErrorKind::MayBlock {
             return Err(self.fail(why));
         }
+        let args = args.mode(SendMode::Standard);
         // SAFETY: promised by the caller.
-        let sent =
-            unsafe { self.send_copy(&args.mode(SendMode::Standard), dest, (ptr, count, layout)) };
-        self.raise(sent)
+        self.raise(unsafe { self.send_copy(&args, dest, items) })
     }
 
     /// Copies a message and starts to send the copy.
