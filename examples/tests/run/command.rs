@@ -1,5 +1,6 @@
 //! Starts the examples as processes, with the command `portolan`.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -10,7 +11,7 @@ use libtest_mimic::Failed;
 const GUARD: &str = "120";
 
 /// A job to start.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Job {
     program: &'static str,
     ranks: u32,
@@ -18,6 +19,8 @@ pub(crate) struct Job {
     on_failure: &'static str,
     /// Settings: names without `PORTOLAN_`, and values.
     settings: Vec<(&'static str, String)>,
+    /// Other variables of the environment.
+    variables: Vec<(&'static str, OsString)>,
     /// Whether each rank runs on its own host.
     across: bool,
 }
@@ -41,6 +44,7 @@ impl Job {
             args: Vec::new(),
             on_failure: "abort",
             settings: Vec::new(),
+            variables: Vec::new(),
             across: false,
         }
     }
@@ -53,6 +57,13 @@ impl Job {
     /// Runs with these settings, by their names without `PORTOLAN_`.
     pub(crate) fn with(mut self, settings: &[(&'static str, String)]) -> Self {
         self.settings.extend_from_slice(settings);
+        self
+    }
+
+    /// Runs with a variable of the environment that is no setting.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn variable(mut self, name: &'static str, value: impl Into<OsString>) -> Self {
+        self.variables.push((name, value.into()));
         self
     }
 
@@ -116,6 +127,7 @@ impl Job {
         for (name, value) in &self.settings {
             command.env(format!("PORTOLAN_{name}"), value);
         }
+        command.envs(self.variables.iter().cloned());
         let Output {
             status,
             stdout,
@@ -234,6 +246,8 @@ fn program(name: &str) -> &'static str {
         "adi_blocking" => env!("CARGO_BIN_EXE_adi_blocking"),
         "adi_nonblocking" => env!("CARGO_BIN_EXE_adi_nonblocking"),
         "fft2" => env!("CARGO_BIN_EXE_fft2"),
+        #[cfg(feature = "cuda")]
+        "gpu_heat" => env!("CARGO_BIN_EXE_gpu_heat"),
         "heat" => env!("CARGO_BIN_EXE_heat"),
         "hello" => env!("CARGO_BIN_EXE_hello"),
         "least_squares" => env!("CARGO_BIN_EXE_least_squares"),

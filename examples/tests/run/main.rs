@@ -6,6 +6,8 @@
 
 mod bad_input;
 mod command;
+#[cfg(feature = "cuda")]
+mod gpu;
 #[path = "../networks/mod.rs"]
 mod networks;
 mod programs;
@@ -18,5 +20,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let mut trials = programs::trials();
     trials.extend(bad_input::trials());
+    #[cfg(feature = "cuda")]
+    trials.extend(gpu::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }
