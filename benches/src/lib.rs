@@ -11,12 +11,14 @@
 //! - [`measure`]: one sample of a pattern, on all ranks of a communicator; [`measure_threads`] if
 //!   several threads of a rank take part.
 //! - [`machine`]: the limits of the machine itself, with no library in between.
+//! - [`gpu`]: buffers on CUDA GPUs, and how fast their driver copies.
 //! - [`process`]: what the system knows about this process.
 //! - [`threads`]: jobs of pinned threads for criterion's loops.
 
 mod buffers;
 mod collective;
 mod direct;
+pub mod gpu;
 pub mod machine;
 mod many;
 mod measure;

@@ -3,6 +3,7 @@
 use portolan::{Comm, Device, Error, ErrorKind, Op, Result};
 use portolan::{Level, Multiple};
 
+use crate::gpu::GpuBuffers;
 use crate::pattern::Pool;
 use crate::waiting::Waiting;
 use crate::{Buffers, Pattern, Plan, Role, Steps, collective, direct, many};
@@ -19,6 +20,9 @@ pub struct Setup {
     pub buffers: u32,
     /// The buffers are memory of [`Comm::alloc`] ([`Pattern::allocates`]).
     pub allocated: bool,
+    /// The buffers are memory of CUDA GPUs, which the ranks of a node take in turn
+    /// ([`Pattern::has_gpu_buffers`]). `allocated` has no effect then.
+    pub cuda: bool,
     /// Time that a sample may take, in seconds: if the planned rounds would take longer, there are
     /// fewer. [`Pattern::Idle`] waits that long.
     pub limit: f64,
@@ -40,6 +44,7 @@ impl Setup {
             window: 64,
             buffers: 1,
             allocated: false,
+            cuda: false,
             limit: 1.0,
             threads: 2,
             begun: crate::process::monotonic_nanoseconds(),
@@ -67,7 +72,9 @@ pub struct Sample {
 /// # Errors
 /// [`Exhausted`](ErrorKind::Exhausted) if there is no memory for the messages;
 /// [`InvalidArgument`](ErrorKind::InvalidArgument) for [`Pattern::Multithread`], which
-/// [`measure_threads`] measures; those of the pattern.
+/// [`measure_threads`] measures, and for buffers on GPUs in a pattern that cannot have them;
+/// [`UnsupportedMemory`](ErrorKind::UnsupportedMemory) for such buffers where there is no driver or
+/// no GPU; those of the pattern.
 pub fn measure<L: Level, D: Device + 'static>(
     comm: &Comm<L, D>,
     setup: &Setup,
@@ -75,6 +82,11 @@ pub fn measure<L: Level, D: Device + 'static>(
 ) -> Result<Sample> {
     let role = Role::of(comm.rank(), comm.size());
     match setup.pattern {
+        pattern if setup.cuda && !pattern.has_gpu_buffers() => {
+            let what = format!("{} has no buffers that could be on a GPU", pattern.name());
+            let error = Error::new(ErrorKind::InvalidArgument, what);
+            Err(error.remedy("measure latency, bandwidth or bibandwidth"))
+        }
         Pattern::Multithread => {
             let what = "several threads cannot share a communicator of level Single";
             let error = Error::new(ErrorKind::InvalidArgument, what);
@@ -106,7 +118,12 @@ pub fn measure<L: Level, D: Device + 'static>(
             let waiting = Waiting::put(comm, pattern, plan.bytes, &out, &mut aside)?;
             let steps = Steps::new(pattern, plan.bytes, setup.window);
             let (count, fill) = (setup.buffers, comm.rank() as u8);
-            let (seconds, rounds) = if setup.allocated {
+            let (seconds, rounds) = if setup.cuda {
+                let mut buffers = GpuBuffers::new(comm, count, bytes, fill)?;
+                timed(comm, setup, plan, |rounds| {
+                    steps.run_on_gpus(comm, rounds, &mut buffers)
+                })?
+            } else if setup.allocated {
                 let mut buffers = Buffers::allocated(comm, count, bytes, fill)?;
                 timed(comm, setup, plan, |rounds| {
                     steps.run(comm, rounds, &mut buffers)

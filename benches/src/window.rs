@@ -5,7 +5,37 @@ use std::marker::PhantomData;
 use portolan::Level;
 use portolan::{Comm, Device, Result, Source, Tag, Tags};
 use portolan_core::comm::NoUnwind;
-use portolan_core::{ContigBuf, Request, SendMode};
+use portolan_core::matching::Pattern;
+use portolan_core::{ContigBuf, Request, SendArgs, SendMode};
+
+/// A buffer for the messages of a window, and how operations on it are started.
+pub(crate) trait Part: Copy {
+    /// Starts a send from the buffer.
+    ///
+    /// # Safety
+    /// As for [`Device::isend_contig_unchecked`].
+    unsafe fn isend<D: Device>(self, device: &D, args: &SendArgs) -> Result<Request>;
+
+    /// Starts a receive into the buffer.
+    ///
+    /// # Safety
+    /// As for [`Device::irecv_contig_unchecked`].
+    unsafe fn irecv<D: Device>(self, device: &D, from: &Pattern) -> Result<Request>;
+}
+
+impl Part for ContigBuf {
+    #[inline]
+    unsafe fn isend<D: Device>(self, device: &D, args: &SendArgs) -> Result<Request> {
+        // SAFETY: the caller's promise.
+        unsafe { device.isend_contig_unchecked(args, self) }
+    }
+
+    #[inline]
+    unsafe fn irecv<D: Device>(self, device: &D, from: &Pattern) -> Result<Request> {
+        // SAFETY: the caller's promise.
+        unsafe { device.irecv_contig_unchecked(from, self) }
+    }
+}
 
 /// Operations under way. Their messages come from several buffers in turn and go to as many others;
 /// often it is one of each.
@@ -14,14 +44,15 @@ use portolan_core::{ContigBuf, Request, SendMode};
 /// figures users compare, receives a whole window into one buffer. So this type calls the device
 /// directly, as a C layer would, with the checks that the typed calls make.
 ///
-/// Budget: no allocation once a window has been filled.
+/// Budget: no allocation once a window has been filled. (Sends and receives of a GPU's memory
+/// allocate.)
 #[derive(Debug)]
-pub(crate) struct Window<'a, L: Level, D: Device> {
+pub(crate) struct Window<'a, L: Level, D: Device, P: Part = ContigBuf> {
     comm: &'a Comm<L, D>,
     messages: u32,
     // At least one buffer each.
-    send: Vec<ContigBuf>,
-    receive: Vec<ContigBuf>,
+    send: Vec<P>,
+    receive: Vec<P>,
     active: Vec<Request>,
     // The buffers, borrowed until every request on them is complete, which `drop` ensures.
     buffers: PhantomData<(&'a [u8], &'a mut [u8])>,
@@ -35,12 +66,31 @@ impl<'a, L: Level, D: Device> Window<'a, L, D> {
         send: impl IntoIterator<Item = &'a [u8]>,
         receive: impl IntoIterator<Item = &'a mut [u8]>,
     ) -> Self {
+        let send = send.into_iter().map(ContigBuf::from_bytes).collect();
         let receive = receive.into_iter();
+        let receive = receive.map(ContigBuf::from_bytes_mut).collect();
+        // SAFETY: the slices are borrowed for as long.
+        unsafe { Self::of_parts(comm, messages, send, receive) }
+    }
+}
+
+impl<'a, L: Level, D: Device, P: Part> Window<'a, L, D, P> {
+    /// A window with at least one buffer in each direction.
+    ///
+    /// # Safety
+    /// Until the window is dropped, the buffers exist, nothing else writes the send buffers, and
+    /// nothing else uses the receive buffers, for which any bytes are valid.
+    pub(crate) unsafe fn of_parts(
+        comm: &'a Comm<L, D>,
+        messages: u32,
+        send: Vec<P>,
+        receive: Vec<P>,
+    ) -> Self {
         Self {
             comm,
             messages,
-            send: send.into_iter().map(ContigBuf::from_bytes).collect(),
-            receive: receive.map(ContigBuf::from_bytes_mut).collect(),
+            send,
+            receive,
             active: Vec::with_capacity(2 * messages as usize),
             buffers: PhantomData,
         }
@@ -61,7 +111,7 @@ impl<'a, L: Level, D: Device> Window<'a, L, D> {
             let args = inner.send_args(SendMode::Standard, dest, Tag::from(tag))?;
             // SAFETY: the arguments are the communicator's. The buffer is borrowed for the life of
             // this window, which is not over before the request is.
-            let request = unsafe { inner.device().isend_contig_unchecked(&args, buffer) }?;
+            let request = unsafe { buffer.isend(inner.device(), &args) }?;
             self.active.push(request);
         }
         Ok(())
@@ -89,7 +139,7 @@ impl<'a, L: Level, D: Device> Window<'a, L, D> {
             // SAFETY: the pattern is the communicator's. The buffer is borrowed exclusively for the
             // life of this window, which is not over before the request is, and not read meanwhile;
             // that several receives write it leaves bytes of any of them, all of which are valid.
-            let request = unsafe { inner.device().irecv_contig_unchecked(&pattern, buffer) }?;
+            let request = unsafe { buffer.irecv(inner.device(), &pattern) }?;
             self.active.push(request);
         }
         Ok(())
@@ -113,7 +163,7 @@ impl<'a, L: Level, D: Device> Window<'a, L, D> {
     }
 }
 
-impl<L: Level, D: Device> Drop for Window<'_, L, D> {
+impl<L: Level, D: Device, P: Part> Drop for Window<'_, L, D, P> {
     fn drop(&mut self) {
         if self.active.is_empty() {
             return;

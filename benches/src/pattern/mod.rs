@@ -375,6 +375,12 @@ impl Pattern {
         self.has_windows() || matches!(self, Self::Latency | Self::Overlap)
     }
 
+    /// Whether its buffers can be memory of CUDA GPUs ([`Setup::cuda`](crate::Setup::cuda)).
+    #[must_use]
+    pub fn has_gpu_buffers(self) -> bool {
+        matches!(self, Self::Latency | Self::Bandwidth | Self::Bibandwidth)
+    }
+
     /// Whether windows of messages are sent.
     #[must_use]
     pub fn has_windows(self) -> bool {

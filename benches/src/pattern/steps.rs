@@ -6,7 +6,8 @@ use portolan::Level;
 use portolan::{Comm, Device, Result};
 
 use super::Pattern;
-use crate::window::Window;
+use crate::gpu::{self, GpuBuffers};
+use crate::window::{Part, Window};
 use crate::{Buffers, Role};
 
 /// Tag of the messages that are measured.
@@ -57,12 +58,31 @@ impl Steps {
         match (self.pattern, Role::of(comm.rank(), comm.size())) {
             (P::Barrier, _) => (0..rounds).try_for_each(|_| comm.barrier()),
             (_, Role::Rests) => Ok(()),
-            (P::Bibandwidth, role) => both_ways(comm, role, rounds, self.window, buffers),
-            (P::Bandwidth | P::Rate, role) => one_way(comm, role, rounds, self.window, buffers),
+            (P::Bibandwidth, role) => both_ways(role, rounds, windowed(comm, self.window, buffers)),
+            (P::Bandwidth | P::Rate, role) => {
+                one_way(comm, role, rounds, windowed(comm, self.window, buffers))
+            }
             (P::DrainReverse | P::DrainRandom, role) => {
                 drain(comm, role, rounds, &self.order, buffers)
             }
             (_, role) => ping_pong(comm, role, rounds, MESSAGE, buffers),
+        }
+    }
+
+    /// As [`run`](Self::run), with buffers on GPUs, for the patterns that can have them
+    /// ([`Pattern::has_gpu_buffers`]).
+    pub(crate) fn run_on_gpus<L: Level, D: Device>(
+        &self,
+        comm: &Comm<L, D>,
+        rounds: u64,
+        buffers: &mut GpuBuffers,
+    ) -> Result<()> {
+        use Pattern as P;
+        match (self.pattern, Role::of(comm.rank(), comm.size())) {
+            (_, Role::Rests) => Ok(()),
+            (P::Bibandwidth, role) => both_ways(role, rounds, buffers.window(comm, self.window)),
+            (P::Bandwidth, role) => one_way(comm, role, rounds, buffers.window(comm, self.window)),
+            (_, role) => gpu::ping_pong(comm, role, rounds, MESSAGE, buffers),
         }
     }
 }
@@ -110,16 +130,23 @@ pub(crate) fn ping_pong<L: Level, D: Device>(
     Ok(())
 }
 
+/// A window of messages between all send buffers and all receive buffers.
+fn windowed<'a, L: Level, D: Device>(
+    comm: &'a Comm<L, D>,
+    messages: u32,
+    buffers: &'a mut Buffers<impl DerefMut<Target = [u8]>>,
+) -> Window<'a, L, D> {
+    let (send, receive) = buffers.each();
+    Window::new(comm, messages, send, receive)
+}
+
 /// One way: a round is a window of messages that may overlap, and a short answer.
-fn one_way<L: Level, D: Device>(
+fn one_way<L: Level, D: Device, P: Part>(
     comm: &Comm<L, D>,
     role: Role,
     rounds: u64,
-    messages: u32,
-    buffers: &mut Buffers<impl DerefMut<Target = [u8]>>,
+    mut window: Window<'_, L, D, P>,
 ) -> Result<()> {
-    let (send, receive) = buffers.each();
-    let mut window = Window::new(comm, messages, send, receive);
     let mut answer = [0_u8; 4];
     match role {
         Role::Starts { peer } => {
@@ -142,15 +169,11 @@ fn one_way<L: Level, D: Device>(
 }
 
 /// Both ways: a round is a window in each direction.
-fn both_ways<L: Level, D: Device>(
-    comm: &Comm<L, D>,
+fn both_ways<L: Level, D: Device, P: Part>(
     role: Role,
     rounds: u64,
-    messages: u32,
-    buffers: &mut Buffers<impl DerefMut<Target = [u8]>>,
+    mut window: Window<'_, L, D, P>,
 ) -> Result<()> {
-    let (send, receive) = buffers.each();
-    let mut window = Window::new(comm, messages, send, receive);
     let Some(peer) = role.peer() else {
         return Ok(());
     };

@@ -40,9 +40,12 @@ static char *real(uint64_t at, size_t len) {
 }
 R cuInit(unsigned f) { return f ? 1 : 0; }
 R cuDeviceGet(int *d, int n) { *d = n; return n ? 101 : 0; }
+R cuDeviceGetCount(int *n) { *n = 1; return 0; }
+R cuDeviceGetName(char *name, int len, int d) { if (d || len < 5) return 1; memcpy(name, "fake", 5); return 0; }
 R cuDevicePrimaryCtxRetain(void **c, int d) { if (d) return 101; __sync_fetch_and_add(&fake_retained, 1); *c = &context_of_all; return 0; }
 R cuDevicePrimaryCtxRelease_v2(int d) { if (d) return 101; __sync_fetch_and_sub(&fake_retained, 1); return 0; }
 R cuCtxSetCurrent(void *c) { if (c != &context_of_all) return 201; depth = 1; return 0; }
+R cuCtxSynchronize(void) { return !depth ? 201 : forbidden() ? 900 : 0; }
 R cuCtxPushCurrent_v2(void *c) { if (c != &context_of_all) return 201; depth++; return 0; }
 R cuCtxPopCurrent_v2(void **c) { if (!depth) return 201; depth--; *c = &context_of_all; return 0; }
 R cuThreadExchangeStreamCaptureMode(int *mode) { int was = relaxed ? 2 : 0; relaxed = *mode == 2; *mode = was; return 0; }
@@ -70,6 +73,7 @@ static R alloc(uint64_t *at, size_t len, int pool, int managed) {
     b->seen = mmap(NULL, len, managed ? PROT_READ | PROT_WRITE : PROT_NONE, MAP_SHARED, fd, 0);
     b->real = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
+    if (b->seen == MAP_FAILED || b->real == MAP_FAILED) return 2;
     b->len = len;
     b->pool = pool;
     b->managed = managed;
