@@ -5,6 +5,8 @@ mod collectives;
 #[path = "bench/commands.rs"]
 mod commands;
 mod common;
+#[path = "bench/cuda.rs"]
+mod cuda;
 #[path = "bench/loops.rs"]
 mod loops;
 #[path = "bench/peers.rs"]
@@ -552,6 +554,16 @@ fn what_makes_no_sense_is_refused() {
     bench(&["depth", "--alloc"])
         .expect_code(2)
         .expect_err(&["depth has no buffers", "leave --alloc out"]);
+    bench(&["rate", "--cuda"]).expect_code(2).expect_err(&[
+        "rate has no buffers that could be on a GPU",
+        "leave --cuda out",
+    ]);
+    bench(&["latency", "--cuda", "--alloc"])
+        .expect_code(2)
+        .expect_err(&["'--cuda' cannot be used with '--alloc'"]);
+    bench(&["latency", "--cuda", "--peers"])
+        .expect_code(2)
+        .expect_err(&["in the host's memory", "leave --peers or --cuda out"]);
     bench(&["coll", "--buffers", "2"])
         .expect_code(2)
         .expect_err(&["coll has no windows"]);

@@ -66,6 +66,11 @@ pub(crate) struct BenchArgs {
     #[arg(long)]
     pub(crate) alloc: bool,
 
+    /// Take buffers from the memory of CUDA GPUs, as the OSU suite does with `-d cuda D D`; the
+    /// ranks of a node have its GPUs in turn (latency, bandwidth, bibandwidth)
+    #[arg(long, conflicts_with = "alloc")]
+    pub(crate) cuda: bool,
+
     /// Threads of a rank that talk at a time (multithread) [default: 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) threads: Option<u32>,
@@ -157,6 +162,10 @@ pub(crate) struct BenchRankArgs {
     /// Buffers of `Comm::alloc`
     #[arg(long)]
     pub(crate) alloc: bool,
+
+    /// Buffers on CUDA GPUs
+    #[arg(long)]
+    pub(crate) cuda: bool,
 
     /// Longest time of one size, in seconds
     #[arg(long, value_parser = positive)]

@@ -49,6 +49,8 @@ pub(super) struct Job {
     pub(super) buffers: u32,
     /// Whether buffers are the library's.
     pub(super) alloc: bool,
+    /// Whether buffers are on GPUs.
+    pub(super) cuda: bool,
     /// Threads of a rank.
     pub(super) threads: u32,
     /// Longest time for one size, in seconds.
@@ -206,6 +208,7 @@ fn ours(job: &Job, transport: Option<&str>, begun: u64) -> Result<Command, Strin
         .args(["--window", &job.window.to_string()])
         .args(["--buffers", &job.buffers.to_string()])
         .args(job.alloc.then_some("--alloc"))
+        .args(job.cuda.then_some("--cuda"))
         .args(["--limit", &job.limit.to_string()])
         .args(["--threads", &job.threads.to_string()])
         .args(["--begun", &begun.to_string()])
@@ -359,6 +362,7 @@ pub(super) mod tests {
             window: 64,
             buffers: 1,
             alloc: false,
+            cuda: false,
             threads: 1,
             limit: 1.0,
             plans: Vec::new(),

@@ -34,6 +34,8 @@ struct Row<'a> {
     buffers: Option<u32>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     alloc: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    cuda: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     threads: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -184,6 +186,7 @@ fn row<'a>(run: &'a Run, entry: &'a Entry, figure: &'a Figure) -> Row<'a> {
         window: run.window,
         buffers: run.buffers,
         alloc: run.alloc,
+        cuda: run.cuda,
         threads: run.threads,
         pin: run.pin.as_deref(),
         busy: run.busy,

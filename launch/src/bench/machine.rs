@@ -231,6 +231,7 @@ impl Probe {
                 .map(|(bytes, twice)| (*bytes, twice.both / 1e6))
                 .collect(),
             pulls,
+            gpu: None,
         }
     }
 

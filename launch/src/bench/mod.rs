@@ -57,7 +57,7 @@ use machine::Probe;
 use memory::Ranks;
 use place::Spinners;
 use planned::Planned;
-use record::{Entry, Machine, Run};
+use record::{Entry, Gpu, Machine, Run};
 
 /// Runs the measurement, or one rank of it.
 pub(crate) fn main(args: &BenchArgs) -> ExitCode {
@@ -142,7 +142,10 @@ fn measure(args: &BenchArgs, pattern: Pattern, ranks: u32) -> Result<Run, String
     }
     run.entries = conducted.entries;
     run.missing = missing;
-    run.machine = Some(conducted.machine);
+    run.machine = Some(Machine {
+        gpu: args.cuda.then(gpu).flatten(),
+        ..conducted.machine
+    });
     run.phase = conducted.phase.map(|phase| phase.name().to_owned());
     let about = run.clone();
     let in_phase = |(entries, machine): (Vec<Entry>, Machine)| Run {
@@ -155,6 +158,17 @@ fn measure(args: &BenchArgs, pattern: Pattern, ranks: u32) -> Result<Run, String
     };
     run.also = conducted.also.into_iter().map(in_phase).collect();
     Ok(run)
+}
+
+/// The limits of the first GPU. That they cannot be measured is no reason to lose the figures.
+fn gpu() -> Option<Gpu> {
+    match portolan_benches::gpu::copies() {
+        Ok(copies) => Some(Gpu::of(copies)),
+        Err(why) => {
+            table::complain(&why.to_string());
+            None
+        }
+    }
 }
 
 impl Run {
@@ -178,6 +192,7 @@ impl Run {
             window: pattern.filter(|p| p.has_windows()).map(|_| args.window()),
             buffers: (args.buffers > 1).then_some(args.buffers),
             alloc: args.alloc,
+            cuda: args.cuda,
             threads: threaded.then_some(args.threads()),
             pin: pin.map(ToString::to_string),
             map: args.map.map(|map| map.name().to_owned()),

@@ -155,9 +155,10 @@ impl BenchArgs {
         }
     }
 
-    /// Refuses more buffers than a window has messages, and buffers of the library where there is
-    /// no choice.
+    /// Refuses more buffers than a window has messages, and buffers of the library or on GPUs where
+    /// there is no choice.
     fn check_buffers(&self) -> Result<(), String> {
+        self.check_cuda()?;
         if self.alloc && !self.kind.pattern().is_some_and(Pattern::allocates) {
             let name = self.kind.name();
             return Err(format!(
@@ -177,6 +178,26 @@ impl BenchArgs {
                 "the {window} messages of a window cannot use {buffers} buffers: use --buffers {window}, \
                  or a larger --window"
             ));
+        }
+        Ok(())
+    }
+
+    /// Refuses buffers on GPUs for what cannot have them.
+    fn check_cuda(&self) -> Result<(), String> {
+        if !self.cuda {
+            return Ok(());
+        }
+        if !self.kind.pattern().is_some_and(Pattern::has_gpu_buffers) {
+            let name = self.kind.name();
+            return Err(format!(
+                "{name} has no buffers that could be on a GPU: leave --cuda out"
+            ));
+        }
+        if self.peers {
+            return Err(
+                "the peers' programs have their buffers in the host's memory: leave --peers or --cuda out"
+                    .to_owned(),
+            );
         }
         Ok(())
     }

@@ -40,6 +40,7 @@ impl Planned {
             window: args.window(),
             buffers: args.buffers,
             alloc: args.alloc,
+            cuda: args.cuda,
             threads: args.threads(),
             limit: args.seconds(),
             plans: args.plans(pattern),
@@ -80,10 +81,11 @@ impl Planned {
         let job = &self.job;
         let names: Vec<_> = self.contenders.iter().map(Contender::name).collect();
         let mut text = format!(
-            "{}: {} ranks, --pin {}; {} each of {}",
+            "{}: {} ranks, --pin {}{}; {} each of {}",
             job.pattern.name(),
             job.ranks,
             job.pin,
+            if job.cuda { ", buffers on GPUs" } else { "" },
             self.repeat,
             names.join(", "),
         );

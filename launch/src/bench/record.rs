@@ -1,6 +1,7 @@
 //! The result of one run of `portolan bench`: printed as a table or as lines, saved as a file,
 //! shown as a page.
 
+use portolan_benches::gpu::Copies;
 use portolan_benches::machine::same_phase;
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +28,9 @@ pub(super) struct Run {
     /// Whether the buffers were the library's.
     #[serde(default)]
     pub(super) alloc: bool,
+    /// Whether the buffers were on GPUs.
+    #[serde(default)]
+    pub(super) cuda: bool,
     /// Threads of a rank, if there are several.
     pub(super) threads: Option<u32>,
     /// Where the ranks were bound; `None` if this command did not place them.
@@ -144,6 +148,38 @@ pub(super) struct Machine {
     pub(super) relays_both: Vec<(usize, f64)>,
     /// As `copies`, by `process_vm_readv`; empty where that is refused.
     pub(super) pulls: Vec<(usize, f64)>,
+    /// The first GPU, if the buffers are on GPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) gpu: Option<Gpu>,
+}
+
+/// The limits of messages between a GPU and the host: its driver's copies from and to locked memory
+/// of the host.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Gpu {
+    pub(super) name: String,
+    /// µs until a copy of 8 bytes has been waited for: from the GPU, and to it.
+    pub(super) from_us: f64,
+    pub(super) to_us: f64,
+    /// Bytes of each of many copies that follow one another, and their 10⁶ bytes per second.
+    pub(super) bytes: usize,
+    pub(super) from_mb_s: f64,
+    pub(super) to_mb_s: f64,
+}
+
+impl Gpu {
+    pub(super) fn of(copies: Copies) -> Self {
+        let rate = |seconds: f64| copies.bytes as f64 / seconds / 1e6;
+        let ([short_from, short_to], [from, to]) = (copies.short, copies.long);
+        Self {
+            from_us: short_from * 1e6,
+            to_us: short_to * 1e6,
+            bytes: copies.bytes,
+            from_mb_s: rate(from),
+            to_mb_s: rate(to),
+            name: copies.name,
+        }
+    }
 }
 
 impl Run {
@@ -405,7 +441,17 @@ pub(super) mod tests {
             relays: vec![(4096, 10_000.0, 0.3)],
             relays_both: vec![(4096, 12_300.0)],
             pulls: vec![(4096, 3500.0)],
+            gpu: None,
         }
+    }
+
+    pub(in crate::bench) fn gpu() -> Gpu {
+        Gpu::of(Copies {
+            name: "Abacus 2".to_owned(),
+            short: [8e-6, 7.5e-6],
+            bytes: 4 << 20,
+            long: [2e-4, 1.6e-4],
+        })
     }
 
     fn entry(name: &str, peer: bool, median: f64) -> Entry {
@@ -447,6 +493,7 @@ pub(super) mod tests {
             window: None,
             buffers: None,
             alloc: false,
+            cuda: false,
             threads: None,
             pin: Some("core".to_owned()),
             map: None,

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use portolan_benches::Pattern;
 
 use super::args::quoted;
-use super::record::{Entry, Figure, Machine, Run};
+use super::record::{Entry, Figure, Gpu, Machine, Run};
 
 /// The number of contenders that fit side by side.
 const ABREAST: usize = 5;
@@ -138,6 +138,9 @@ pub(super) fn manner(run: &Run) -> String {
     if run.alloc {
         text.push_str(", buffers of the library");
     }
+    if run.cuda {
+        text.push_str(", buffers on GPUs");
+    }
     if let Some(threads) = run.threads {
         let _ = write!(text, ", {threads} threads each");
     }
@@ -196,6 +199,9 @@ fn notes(text: &mut String, run: &Run) {
         let _ = writeln!(text, "# machine: {}", state(run, machine));
         if let Some(limits) = limits(machine) {
             let _ = writeln!(text, "# its limits{}: {limits}", ends(run, machine));
+        }
+        if let Some(gpu) = &machine.gpu {
+            let _ = writeln!(text, "# {}", copies(gpu));
         }
     }
 }
@@ -267,6 +273,20 @@ pub(super) fn ends(run: &Run, machine: &Machine) -> String {
 /// Replaces the figures for copies where there are none.
 pub(super) const ELSEWHERE: &str =
     "copies were not measured: behind the samples the machine was in another phase than in them";
+
+/// How fast a GPU's driver copies.
+pub(super) fn copies(gpu: &Gpu) -> String {
+    format!(
+        "GPU {}: copies from it and to it, through locked memory of the host: {:.1} and {:.1} µs \
+         (8 bytes), {:.1} and {:.1} GB/s ({} KiB)",
+        gpu.name,
+        gpu.from_us,
+        gpu.to_us,
+        gpu.from_mb_s / 1e3,
+        gpu.to_mb_s / 1e3,
+        gpu.bytes >> 10
+    )
+}
 
 /// The machine's limits, if they were measured.
 pub(super) fn limits(machine: &Machine) -> Option<String> {
@@ -379,6 +399,24 @@ mod tests {
         let text = of(&run);
         assert!(text.ends_with(&format!("\n#   {ELSEWHERE}\n")), "{text}");
         assert!(!text.contains("GB/s"), "{text}");
+    }
+
+    #[test]
+    fn buffers_on_gpus_are_told_and_so_are_the_copies_of_their_driver() {
+        let mut run = run();
+        assert!(!of(&run).contains("GPU"));
+        run.cuda = true;
+        if let Some(machine) = &mut run.machine {
+            machine.gpu = Some(super::super::record::tests::gpu());
+        }
+        let text = of(&run);
+        assert!(
+            text.starts_with("# latency over shm, 2 ranks, each on a core, buffers on GPUs\n"),
+            "{text}"
+        );
+        let expected = "# GPU Abacus 2: copies from it and to it, through locked memory of the host: \
+                        8.0 and 7.5 µs (8 bytes), 21.0 and 26.2 GB/s (4096 KiB)\n";
+        assert!(text.ends_with(expected), "{text}");
     }
 
     #[test]

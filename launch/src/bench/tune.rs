@@ -89,6 +89,7 @@ fn tune(args: &BenchArgs, ranks: u32, operation: Name, pattern: Pattern) -> Resu
         window: args.window(),
         buffers: args.buffers,
         alloc: false,
+        cuda: false,
         threads: args.threads(),
         limit: args.seconds(),
         plans: args.plans_of(pattern, &SIZES),

@@ -118,6 +118,9 @@ fn id(run: &Run) -> String {
     if run.alloc {
         id.push_str("-alloc");
     }
+    if run.cuda {
+        id.push_str("-cuda");
+    }
     if let Some(threads) = run.threads {
         let _ = write!(id, "-threads{threads}");
     }

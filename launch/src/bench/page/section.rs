@@ -263,8 +263,10 @@ fn point(figure: &Figure, scale: f64) -> Point {
 
 /// The limit that the machine sets at the measured sizes, and its description.
 fn limit(run: &Run, scale: f64) -> Option<(Curve, &'static str)> {
-    // The limits belong to one phase, so the samples must be of one phase as well.
-    let machine = run.machine.as_ref().filter(|_| run.is_comparable())?;
+    // The limits belong to one phase, so the samples must be of one phase as well. They are those of
+    // copies from core to core, so they say nothing about buffers on GPUs.
+    let comparable = run.is_comparable() && !run.cuda;
+    let machine = run.machine.as_ref().filter(|_| comparable)?;
     let latency = run.bench == "latency";
     let value = |bytes: usize| match run.bench.as_str() {
         "latency" => machine.least_latency(bytes),
@@ -410,8 +412,11 @@ fn notes(run: &Run) -> String {
     }
     if let Some(machine) = &run.machine {
         note(&format!("Machine: {}.", table::state(run, machine)));
+        if let Some(gpu) = &machine.gpu {
+            note(&format!("{}.", table::copies(gpu)));
+        }
         // The limit of these patterns is a copy, so their curves have none, or only its beginning.
-        let limited = matches!(&*run.bench, "latency" | "bandwidth");
+        let limited = matches!(&*run.bench, "latency" | "bandwidth") && !run.cuda;
         if limited && run.line().is_some() && machine.copies.is_empty() {
             note(&format!(
                 "The limit of long messages is missing: {}.",
@@ -521,6 +526,23 @@ mod tests {
         assert!(html(&apart).contains("phase apart (a line 190 ns).</p>"));
         apart.bench = "barrier".to_owned();
         assert!(!html(&apart).contains(table::ELSEWHERE), "no limit");
+    }
+
+    #[test]
+    fn between_gpus_the_limit_is_the_drivers() {
+        let mut run = run();
+        run.cuda = true;
+        let figure = run.entries[0].figures[0];
+        run.entries[0].figures.push(Figure {
+            bytes: 4096,
+            ..figure
+        });
+        let machine = run.machine.as_mut().unwrap();
+        machine.gpu = Some(super::super::super::record::tests::gpu());
+        let html = of(&run, "x", &Colours::default());
+        assert!(html.contains("buffers on GPUs"), "{html}");
+        assert!(html.contains("GPU Abacus 2: copies"), "{html}");
+        assert!(!html.contains("over the limit"), "{html}");
     }
 
     #[test]
