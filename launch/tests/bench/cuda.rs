@@ -1,5 +1,5 @@
-//! Buffers on GPUs, over a driver of our own in place of CUDA's, so that this runs on machines without
-//! a GPU, too.
+//! Buffers on GPUs, over a driver of our own in place of CUDA's, so that this runs on machines
+//! without a GPU, too.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

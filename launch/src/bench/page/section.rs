@@ -263,8 +263,8 @@ fn point(figure: &Figure, scale: f64) -> Point {
 
 /// The limit that the machine sets at the measured sizes, and its description.
 fn limit(run: &Run, scale: f64) -> Option<(Curve, &'static str)> {
-    // The limits belong to one phase, so the samples must be of one phase as well. They are those of
-    // copies from core to core, so they say nothing about buffers on GPUs.
+    // The limits belong to one phase, so the samples must be of one phase as well. They are those
+    // of copies from core to core, so they say nothing about buffers on GPUs.
     let comparable = run.is_comparable() && !run.cuda;
     let machine = run.machine.as_ref().filter(|_| comparable)?;
     let latency = run.bench == "latency";
