@@ -75,26 +75,25 @@ impl Ends {
     /// Seconds of a short copy and of a long one, each from the GPU and to it. After an error, a
     /// copy may still be under way.
     fn measured(&mut self) -> std::result::Result<[[f64; 2]; 2], String> {
-        let device: *mut u8 = ptr::with_exposed_provenance_mut(self.gpu.at(0) as usize);
+        let gpu: *mut u8 = ptr::with_exposed_provenance_mut(self.gpu.at(0) as usize);
         let host = self.host.both().1.as_mut_ptr();
         // SAFETY: as many bytes of the host, which outlive the lock: an error forgets their owner.
-        let lock = unsafe { self.cuda.pin(device, host, LONG.0) };
+        let lock = unsafe { self.cuda.pin(gpu, host, LONG.0) };
         let lock = lock.ok_or("the host's memory cannot be locked")?;
-        let mut figures = [[0.0; 2]; 2];
-        for (figure, (bytes, count)) in figures.iter_mut().zip([SHORT, LONG]) {
+        let both = |(bytes, count)| {
             // SAFETY: both sides have as many bytes, and no other code uses them until the copies
             // are over.
-            *figure = [
-                shortest(count, || unsafe {
-                    self.cuda.start_fetch(device, host, bytes)
-                })?,
-                shortest(count, || unsafe {
-                    self.cuda.start_store(device, host, bytes)
-                })?,
-            ];
+            let from = shortest(count, || unsafe { self.cuda.start_fetch(gpu, host, bytes) })?;
+            // SAFETY: as above.
+            let to = shortest(count, || unsafe { self.cuda.start_store(gpu, host, bytes) })?;
+            Ok([from, to])
+        };
+        let figures = both(SHORT).and_then(|short| Ok([short, both(LONG)?]));
+        if figures.is_err() {
+            // The memory stays locked for the copy that may still be under way.
+            std::mem::forget(lock);
         }
-        drop(lock);
-        Ok(figures)
+        figures
     }
 }
 

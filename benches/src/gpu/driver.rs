@@ -104,7 +104,11 @@ impl Driver {
         };
         // SAFETY: no flags are defined.
         let code = unsafe { init(0) };
-        driver.check("cuInit", code)?;
+        if code != 0 {
+            // Such as CUDA_ERROR_NO_DEVICE: there is no GPU.
+            let why = driver.name_of(code);
+            return Err(needed(&format!("CUDA's driver does not start: {why}")));
+        }
         Ok(driver)
     }
 
@@ -135,18 +139,23 @@ impl Driver {
         if code == 0 {
             return Ok(());
         }
+        let what = format!("CUDA's {call} failed: {}", self.name_of(code));
+        let error = Error::new(ErrorKind::UnsupportedMemory, what);
+        Err(error.remedy("look whether the GPU is in order, and free for this job (nvidia-smi)"))
+    }
+
+    /// The driver's name for an error.
+    fn name_of(&self, code: Code) -> String {
         let mut name: *const c_char = ptr::null();
         // SAFETY: there is room for a pointer to a constant of the library.
         let known = unsafe { (self.error_name)(code, &raw mut name) } == 0 && !name.is_null();
-        let name = if known {
-            // SAFETY: the driver's strings end with a zero and live as long as the library.
-            unsafe { CStr::from_ptr(name) }
-                .to_string_lossy()
-                .into_owned()
-        } else {
-            format!("error {code}")
-        };
-        Err(needed(&format!("CUDA's {call} failed: {name}")))
+        if !known {
+            return format!("error {code}");
+        }
+        // SAFETY: the driver's strings end with a zero and live as long as the library.
+        unsafe { CStr::from_ptr(name) }
+            .to_string_lossy()
+            .into_owned()
     }
 }
 

@@ -129,15 +129,15 @@ impl Need {
 
 /// Refuses messages for which there is not enough memory.
 pub(super) fn check(args: &BenchArgs, ranks: Ranks) -> Result<(), String> {
-    if args.cuda {
-        // The ranks ask their GPUs. Long messages pass through the host in pieces, if at all.
-        return Ok(());
-    }
     check_against(args, ranks, memory_left::room().map(|room| room.bytes))
 }
 
 /// As [`check`], with `left` bytes of free memory; `None` if that is not known.
 fn check_against(args: &BenchArgs, ranks: Ranks, left: Option<u64>) -> Result<(), String> {
+    if args.cuda {
+        // The ranks ask their GPUs. Long messages pass through the host in pieces, if at all.
+        return Ok(());
+    }
     let patterns = match args.kind {
         BenchKind::Tune => tune::patterns(),
         kind => kind.patterns(),
@@ -190,6 +190,7 @@ mod tests {
             ("latency --sizes 8,16M", 2, true),
             ("latency --sizes 8,32M", 2, false),
             ("latency --sizes 8,32M", 1, true),
+            ("latency --sizes 8,32M --cuda", 2, true),
             ("multithread --sizes 16M --threads 2", 2, false),
             ("bandwidth --sizes 1M --buffers 32", 2, false),
             ("depth --sizes 1000000", 2, false),
