@@ -437,7 +437,7 @@ unsafe impl Transport for Ofi {
             .hmem
             .as_ref()
             .filter(|_| self.link.domain.rma);
-        hmem.is_some_and(|hmem| hmem.place_of(address).is_ok_and(|(kind, _)| kind == memory))
+        hmem.is_some_and(|hmem| hmem.serves(address, memory))
     }
 
     fn pulls(&self, _peer: u32, _exposure: &Exposure, _len: usize, _inside: bool) -> Pulls {

@@ -243,27 +243,30 @@ fn memory_of_devices_is_shared() {
 
 #[test]
 fn between_gpus() {
-    gpu::between_gpus(&[]);
+    gpu::between_gpus(&[], true);
 }
 
 /// Through the host: libfabric's TCP provider does not accept such memory.
 #[test]
 fn between_gpus_over_tcp() {
-    gpu::between_gpus(&[
+    let settings = [
         ("TRANSPORT", "ofi"),
         ("OFI_PROVIDER", "tcp"),
         ("OFI_INTERFACE", "lo"),
-    ]);
+    ];
+    gpu::between_gpus(&settings, true);
 }
 
-/// Directly by the provider, where the library was built with CUDA.
+/// Directly by the provider, where the library was built with CUDA. Its calls of CUDA fail while a
+/// thread captures a stream, and it waits for them for ever (2.1).
 #[test]
 fn between_gpus_over_libfabrics_shared_memory() {
-    gpu::between_gpus(&[
+    let settings = [
         ("TRANSPORT", "ofi"),
         ("OFI_PROVIDER", "shm"),
         ("OFI_HMEM", "auto"),
-    ]);
+    ];
+    gpu::between_gpus(&settings, false);
 }
 
 #[test]

@@ -11,10 +11,10 @@ use std::os::fd::RawFd;
 use std::ptr;
 
 use libfabric_sys::{
-    FI_ATOMIC, FI_AV_MAP, FI_AV_UNSPEC, FI_CQ_FORMAT_TAGGED, FI_GETWAIT, FI_MR_ENDPOINT,
-    FI_MR_LOCAL, FI_MULTI_RECV, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, FI_RECV, FI_RMA,
-    FI_TRANSMIT, FI_WAIT_FD, FI_WAIT_NONE, Library, fi_av_attr, fi_av_open, fi_bind, fi_control,
-    fi_cq_attr, fi_cq_open, fi_domain, fi_enable, fi_endpoint, fi_getname, fi_mr_attr,
+    FI_ATOMIC, FI_AV_MAP, FI_AV_UNSPEC, FI_CQ_FORMAT_TAGGED, FI_GETWAIT, FI_HMEM_DEVICE_ONLY,
+    FI_MR_ENDPOINT, FI_MR_LOCAL, FI_MULTI_RECV, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, FI_RECV,
+    FI_RMA, FI_TRANSMIT, FI_WAIT_FD, FI_WAIT_NONE, Library, fi_av_attr, fi_av_open, fi_bind,
+    fi_control, fi_cq_attr, fi_cq_open, fi_domain, fi_enable, fi_endpoint, fi_getname, fi_mr_attr,
     fi_mr_attr__bindgen_ty_1, fi_mr_desc, fi_mr_regattr, fi_setopt, fi_trywait, fid, fid_av,
     fid_cq, fid_domain, fid_ep, fid_fabric, fid_mr,
 };
@@ -24,7 +24,7 @@ use portolan_core::MemoryKind;
 use crate::caps::over;
 use crate::endpoint::objects::Fid;
 use crate::memory::atomics;
-use crate::memory::hmem::{self, Hmem};
+use crate::memory::hmem::{self, Hmem, Place};
 use crate::start::info::Info;
 use crate::start::provider::announces;
 
@@ -197,17 +197,17 @@ impl Domain {
         access: u64,
         key: u64,
     ) -> Result<Fid<fid_mr>, String> {
-        let (kind, device) = match &self.hmem {
+        let place = match &self.hmem {
             Some(hmem) => hmem.place_of(start)?,
-            None => (MemoryKind::Host, 0),
+            None => Place::HOST,
         };
-        self.register_as(start, len, access, key, (kind, device))
+        self.register_as(start, len, access, key, place)
             .map_err(|(_, why)| {
                 format!("{why} ({len} bytes; the limit of locked memory may be too low: ulimit -l)")
             })
     }
 
-    /// Registers memory of a kind, on the accelerator with this number. An error has libfabric's
+    /// Registers memory in a place. An error has libfabric's
     /// result and its words.
     pub(crate) fn register_as(
         &self,
@@ -215,7 +215,7 @@ impl Domain {
         len: usize,
         access: u64,
         key: u64,
-        (kind, device): (MemoryKind, i32),
+        place: Place,
     ) -> Result<Fid<fid_mr>, (i32, String)> {
         let mut code = 0;
         let bytes = libc::iovec {
@@ -231,14 +231,15 @@ impl Domain {
             context: ptr::null_mut(),
             auth_key_size: 0,
             auth_key: ptr::null_mut(),
-            iface: hmem::interface(kind),
+            iface: hmem::interface(place.kind),
             device: fi_mr_attr__bindgen_ty_1 { reserved: 0 },
         };
-        attr.device.cuda = device; // All kinds use this place.
+        attr.device.cuda = place.device; // All kinds use this place.
+        let flags = if place.direct { FI_HMEM_DEVICE_ONLY } else { 0 };
         // SAFETY: an open domain, attributes that outlive the call; the caller makes sure that the
         // memory outlives the region.
         let region = Fid::open(&self.library, |mr| unsafe {
-            code = fi_mr_regattr(self.domain.get(), &raw const attr, 0, mr);
+            code = fi_mr_regattr(self.domain.get(), &raw const attr, flags, mr);
             code
         });
         let region = region.map_err(|why| (code, why))?;

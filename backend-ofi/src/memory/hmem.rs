@@ -40,6 +40,33 @@ pub(crate) struct Accelerators {
     pub(crate) drivers: Staging,
     /// Whether the host's memory is registered like theirs, because the setting is `on`.
     pub(crate) always: bool,
+    /// Whether each rank is a process of its own: a process cannot open its own accelerator memory
+    /// the way it opens another's.
+    pub(crate) apart: bool,
+}
+
+/// Where memory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) kind: MemoryKind,
+    /// The accelerator's number.
+    pub(crate) device: i32,
+    /// Whether a provider may have the accelerator copy between this memory and another process's
+    /// (`FI_HMEM_DEVICE_ONLY`), which is far faster than by way of the host.
+    pub(crate) direct: bool,
+}
+
+impl Place {
+    pub(crate) const HOST: Self = Self::on(MemoryKind::Host);
+
+    /// Memory of a kind, on the first accelerator.
+    pub(crate) const fn on(kind: MemoryKind) -> Self {
+        Self {
+            kind,
+            device: 0,
+            direct: false,
+        }
+    }
 }
 
 impl Accelerators {
@@ -50,7 +77,11 @@ impl Accelerators {
             return None;
         }
         let drivers = Staging::detected();
-        (always || !drivers.is_empty()).then_some(Self { drivers, always })
+        (always || !drivers.is_empty()).then_some(Self {
+            drivers,
+            always,
+            apart: false,
+        })
     }
 }
 
@@ -82,14 +113,27 @@ impl Hmem {
         })
     }
 
-    /// The kind of memory at an address, and the accelerator's number; an error if the provider
+    /// Where the memory at an address is, which is about to be registered; an error if the provider
     /// does not take it.
-    pub(crate) fn place_of(&self, address: *const u8) -> Result<(MemoryKind, i32), String> {
-        let place = self.owners.drivers.place_of(address);
-        match self.kinds.contains(&place.0) {
-            true => Ok(place),
-            false => Err(format!("the provider takes no {:?} memory", place.0)),
+    pub(crate) fn place_of(&self, address: *const u8) -> Result<Place, String> {
+        let drivers = &self.owners.drivers;
+        let (kind, device) = drivers.place_of(address);
+        if !self.takes(kind) {
+            return Err(format!("the provider takes no {kind:?} memory"));
         }
+        // libfabric's copies between accelerators are over when the driver's calls return, and so
+        // the driver must be told that these calls wait.
+        let direct = kind != MemoryKind::Host && self.owners.apart && drivers.settles(address);
+        Ok(Place {
+            kind,
+            device,
+            direct,
+        })
+    }
+
+    /// Whether memory at this address is of a kind, and the provider takes it.
+    pub(crate) fn serves(&self, address: *const u8, kind: MemoryKind) -> bool {
+        self.takes(kind) && self.owners.drivers.kind_of(address) == kind
     }
 
     /// Whether the processor can load and store memory at this address.
@@ -182,7 +226,7 @@ fn kinds(domain: &Domain) -> Vec<MemoryKind> {
     let mut page = Box::new(Page([0; 4096]));
     let (start, len) = (page.0.as_mut_ptr(), page.0.len());
     let there = |kind: &MemoryKind| {
-        let result = domain.register_as(start, len, FI_SEND, TRIAL, (*kind, 0));
+        let result = domain.register_as(start, len, FI_SEND, TRIAL, Place::on(*kind));
         !matches!(result, Err((code, _)) if [FI_ENOSYS, FI_EOPNOTSUPP].contains(&-code))
     };
     KINDS.into_iter().filter(there).collect()
@@ -217,6 +261,11 @@ mod tests {
 
         fn device(&self, _address: *const u8) -> i32 {
             3
+        }
+
+        /// Eight bytes further on.
+        fn settles(&self, address: *const u8) -> bool {
+            address as usize >= self.0.start + 8
         }
 
         unsafe fn fetch(&self, _: *const u8, _: *mut u8, _: usize) -> Result<(), String> {
@@ -274,7 +323,7 @@ mod tests {
         assert!(hmem.wants(host) && hmem.is_host(device));
         hmem.owners.drivers = drivers;
         assert!(hmem.is_host(host) && !hmem.is_host(device));
-        assert_eq!(hmem.place_of(host), Ok((MemoryKind::Host, 0)));
+        assert_eq!(hmem.place_of(host), Ok(Place::HOST));
         let local = domain.register_local(host, 2048, FI_READ, 100);
         assert!(local.expect("memory of the host").is_some());
         let refused = domain.register(device, 2048, FI_REMOTE_READ, 101);
@@ -290,9 +339,38 @@ mod tests {
         // library, which refuses.
         let hmem = rank.link.domain.hmem.as_mut().expect("as above");
         hmem.kinds.push(MemoryKind::Neuron);
-        assert_eq!(hmem.place_of(device), Ok((MemoryKind::Neuron, 3)));
+        assert_eq!(
+            hmem.place_of(device),
+            Ok(Place {
+                device: 3,
+                ..Place::on(MemoryKind::Neuron)
+            })
+        );
         let refused = rank.link.domain.register(device, 2048, FI_REMOTE_READ, 102);
         assert!(refused.is_err(), "it has no such interface");
+    }
+
+    #[test]
+    fn only_memory_that_settles_is_copied_between_accelerators_and_only_between_processes() {
+        let Some(mut rank) = shm(Switch::On) else {
+            return;
+        };
+        let bytes = [0_u8; 16];
+        let at = |n: usize| bytes[n..].as_ptr();
+        let hmem = rank
+            .link
+            .domain
+            .hmem
+            .as_mut()
+            .expect("FI_HMEM was insisted on");
+        hmem.kinds.push(MemoryKind::Neuron);
+        let all = at(0) as usize..at(0) as usize + 12;
+        hmem.owners.drivers = Staging::new(vec![Arc::new(Fake(all))]);
+        let direct =
+            |hmem: &Hmem| [0, 8, 12].map(|n| hmem.place_of(at(n)).expect("it is taken").direct);
+        assert_eq!(direct(hmem), [false; 3], "the ranks are threads");
+        hmem.owners.apart = true;
+        assert_eq!(direct(hmem), [false, true, false]);
     }
 
     /// A provider whose library was built without an accelerator's interface.
@@ -309,7 +387,11 @@ mod tests {
         for always in [false, true] {
             let (library, mut info) = choose(&config).expect("chosen a moment ago");
             let drivers = Staging::new(vec![Arc::new(Fake(0..1))]);
-            info.memory = Some(Accelerators { drivers, always });
+            info.memory = Some(Accelerators {
+                drivers,
+                always,
+                apart: false,
+            });
             let ranks = in_process_as(1, &config, (library, info)).expect("it opens");
             assert_eq!(ranks[0].link.domain.hmem.is_some(), always);
             assert!(!ranks[0].serves(std::ptr::null(), MemoryKind::Neuron));

@@ -289,7 +289,10 @@ fn make(config: &Config, size: u32) -> Result<Made> {
     // First, while there are descriptors: a rank that cannot find out its node looks as if it were
     // on another one.
     let (node, host) = (addr::node(), addr::host());
-    let (library, info) = provider::choose(config)?;
+    let (library, mut info) = provider::choose(config)?;
+    if let Some(accelerators) = &mut info.memory {
+        accelerators.apart = true;
+    }
     let link = Link::new(library, info, config, size, false).map_err(unavailable)?;
     let roster = Roster::create(size).map_err(unavailable)?;
     let socket = socket(config, link.domain.info.ip()).map_err(|error| {

@@ -1,12 +1,14 @@
 //! CUDA's driver, opened at run time, so that a program runs with and without it.
 
 mod driver;
+mod locked;
 
 use std::sync::Arc;
 
 use self::driver::{
     Address, Code, Context, Driver, Event, NOT_READY, PORTABLE, Stream, WITHOUT_TIMES,
 };
+use self::locked::Blocks;
 use super::{Accelerator, Copying};
 use crate::buffer::MemoryKind;
 
@@ -21,6 +23,8 @@ use crate::buffer::MemoryKind;
 /// after its worlds have ended.
 pub struct Cuda {
     driver: Arc<Driver>,
+    /// For blocking copies.
+    blocks: Blocks,
 }
 
 impl std::fmt::Debug for Cuda {
@@ -34,7 +38,8 @@ impl Cuda {
     #[must_use]
     pub fn open() -> Option<Self> {
         let driver = Arc::new(Driver::open()?);
-        Some(Self { driver })
+        let blocks = Blocks::default();
+        Some(Self { driver, blocks })
     }
 
     /// Starts a copy in the context to which an address belongs.
@@ -165,7 +170,15 @@ unsafe impl Accelerator for Cuda {
         self.driver.ordinal_of(address).unwrap_or(0)
     }
 
+    fn settles(&self, address: *const u8) -> bool {
+        !self.driver.is_managed(address) && self.driver.settles(address)
+    }
+
     unsafe fn fetch(&self, source: *const u8, target: *mut u8, len: usize) -> Result<(), String> {
+        // SAFETY: the caller's promise.
+        if let Some(fetched) = unsafe { self.fetch_locked(source, target, len) } {
+            return fetched;
+        }
         // `cuMemcpyDtoH` would use the default stream, and so interfere with a capture in progress.
         // SAFETY: the caller's promise; this waits until the copy is over.
         let copying = unsafe { self.start_fetch(source, target, len)? };
@@ -173,6 +186,10 @@ unsafe impl Accelerator for Cuda {
     }
 
     unsafe fn store(&self, target: *mut u8, source: *const u8, len: usize) -> Result<(), String> {
+        // SAFETY: the caller's promise.
+        if let Some(stored) = unsafe { self.store_locked(target, source, len) } {
+            return stored;
+        }
         // `cuMemcpyHtoD` may return before bytes from unlocked memory have arrived; the event tells
         // when they have. SAFETY: the caller's promise; this waits until the copy is over.
         let copying = unsafe { self.start_store(target, source, len)? };

@@ -92,6 +92,14 @@ impl Staging {
             })
     }
 
+    /// Whether only an accelerator can access an address, and synchronous copies of what is there
+    /// wait for their end from now on ([`Accelerator::settles`]).
+    #[must_use]
+    pub fn settles(&self, address: *const u8) -> bool {
+        self.driver_of(address)
+            .is_some_and(|driver| driver.settles(address))
+    }
+
     /// The kinds of memory that there are drivers for.
     #[must_use]
     pub fn kinds(&self) -> Vec<MemoryKind> {

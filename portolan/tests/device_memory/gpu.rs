@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::io::Write;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::one_sided;
 use portolan::device_memory::{Accelerator, Cuda, MemoryKind, Slice, SliceMut};
@@ -128,6 +128,13 @@ impl Capture {
     }
 }
 
+/// Tests of one process take turns: while one of them captures a stream, the driver forbids some
+/// calls of all threads, such as allocations.
+fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Why no GPU is tested.
 const NONE: &str = "there is no CUDA driver, or no device, on this machine";
 
@@ -143,6 +150,7 @@ pub(crate) fn managed() {
     let Some(cuda) = Cuda::open() else {
         return skipped("managed memory of a GPU", NONE);
     };
+    let _turn = alone();
     context();
     let cuda = Arc::new(cuda);
     let staging = Staging::new(vec![Arc::clone(&cuda) as _]);
@@ -150,6 +158,8 @@ pub(crate) fn managed() {
     let (both, device) = (Buffer::managed(LEN), Buffer::new(LEN, false));
     let host = vec![3_u8; LEN];
     assert!(cuda.owns(at(&both)) && cuda.owns(at(&device)));
+    assert!(cuda.settles(at(&device)) && !cuda.settles(at(&both)));
+    assert!(!cuda.settles(host.as_ptr()));
     assert_eq!(staging.kind_of(at(&both)), MemoryKind::Host);
     assert_eq!(staging.place_of(at(&both)), (MemoryKind::Host, 0));
     assert_eq!(staging.kind_of(at(&device)), MemoryKind::Cuda);
@@ -173,11 +183,12 @@ pub(crate) fn managed() {
 }
 
 /// Between two ranks with buffers on a GPU, and between a GPU and the host, up to 64 MiB, with
-/// these settings.
-pub(crate) fn between_gpus(settings: &[(&str, &str)]) {
+/// these settings; `capturing`, while a thread captures a stream.
+pub(crate) fn between_gpus(settings: &[(&str, &str)], capturing: bool) {
     let Some(cuda) = Cuda::open() else {
         return skipped("memory of a GPU", NONE);
     };
+    let _turn = alone();
     let given = settings.iter();
     let job = given.fold(Builder::new(), |job, (name, value)| {
         job.setting(name, value)
@@ -214,7 +225,7 @@ pub(crate) fn between_gpus(settings: &[(&str, &str)]) {
                 )
             };
             comm.barrier()?;
-            let capture = (me == 0).then(Capture::begin);
+            let capture = (me == 0 && capturing).then(Capture::begin);
             comm.sendrecv_device(&data, other, 1, &mut room, other, 1)?;
             // SAFETY: as above.
             unsafe { cuda.fetch(at(&theirs), back.as_mut_ptr(), len) }.expect("cuMemcpyDtoH");

@@ -64,6 +64,7 @@ R cuPointerGetAttribute(void *out, int what, uint64_t at) {
     else return 1;
     return 0;
 }
+R cuPointerSetAttribute(const void *value, int what, uint64_t at) { Block *b = block_of(at, 1); return !depth || !b || b->pool || what != 6 || *(const unsigned *)value != 1; }
 static R alloc(uint64_t *at, size_t len, int pool, int managed) {
     if (!depth) return 201;
     if (forbidden()) return 900;

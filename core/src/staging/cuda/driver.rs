@@ -12,12 +12,15 @@ pub(super) type Event = *mut c_void;
 pub(super) type Address = u64;
 
 /// `CU_POINTER_ATTRIBUTE_CONTEXT`, `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`,
-/// `CU_POINTER_ATTRIBUTE_IS_MANAGED`, `CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL`.
+/// `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`, `CU_POINTER_ATTRIBUTE_IS_MANAGED`,
+/// `CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL`.
 const CONTEXT: c_int = 1;
 const MEMORY_TYPE: c_int = 2;
+const SYNC_MEMOPS: c_int = 6;
 const IS_MANAGED: c_int = 8;
 const DEVICE_ORDINAL: c_int = 9;
-/// `CU_MEMORYTYPE_DEVICE`.
+/// `CU_MEMORYTYPE_HOST`, `CU_MEMORYTYPE_DEVICE`.
+const HOST: c_uint = 1;
 const DEVICE: c_uint = 2;
 /// `CUDA_ERROR_NOT_READY`.
 pub(super) const NOT_READY: Code = 600;
@@ -33,6 +36,7 @@ const RELAXED: c_int = 2;
 
 type Init = unsafe extern "C" fn(c_uint) -> Code;
 type PointerAttribute = unsafe extern "C" fn(*mut c_void, c_int, Address) -> Code;
+type SetPointerAttribute = unsafe extern "C" fn(*const c_void, c_int, Address) -> Code;
 type PushContext = unsafe extern "C" fn(Context) -> Code;
 type PopContext = unsafe extern "C" fn(*mut Context) -> Code;
 type GetDevice = unsafe extern "C" fn(*mut c_int, c_int) -> Code;
@@ -53,6 +57,7 @@ type ErrorName = unsafe extern "C" fn(Code, *mut *const c_char) -> Code;
 /// The library's functions, and the objects made with them.
 pub(super) struct Driver {
     pointer_attribute: PointerAttribute,
+    set_pointer_attribute: Option<SetPointerAttribute>,
     push_context: PushContext,
     pop_context: PopContext,
     get_device: GetDevice,
@@ -114,6 +119,7 @@ impl Driver {
         let init = function!(c"cuInit": Init)?;
         let driver = Self {
             pointer_attribute: function!(c"cuPointerGetAttribute": PointerAttribute)?,
+            set_pointer_attribute: function!(c"cuPointerSetAttribute": SetPointerAttribute),
             push_context: function!(c"cuCtxPushCurrent_v2": PushContext)?,
             pop_context: function!(c"cuCtxPopCurrent_v2": PopContext)?,
             get_device: function!(c"cuDeviceGet": GetDevice)?,
@@ -145,10 +151,31 @@ impl Driver {
         self.number(MEMORY_TYPE, address) == Some(DEVICE)
     }
 
+    /// Whether an address is in host memory that the driver has locked.
+    pub(super) fn is_locked(&self, address: *const u8) -> bool {
+        self.number(MEMORY_TYPE, address) == Some(HOST)
+    }
+
     /// Whether an address is in managed memory (`cuMemAllocManaged`), which moves to the
     /// accelerator or the processor that uses it. [`owns`](Self::owns) is true for it as well.
     pub(super) fn is_managed(&self, address: *const u8) -> bool {
         self.number(IS_MANAGED, address).is_some_and(|is| is != 0)
+    }
+
+    /// Makes synchronous copies of the allocation at an address wait until the copy is done, which
+    /// those between accelerators do not do otherwise. `false` for memory to which that cannot be
+    /// done, such as a pool's.
+    pub(super) fn settles(&self, address: *const u8) -> bool {
+        let (Some(set), Ok(context)) = (self.set_pointer_attribute, self.context_of(address))
+        else {
+            return false;
+        };
+        let yes: c_uint = 1;
+        // SAFETY: the attribute's value has this type. For an address that the driver does not
+        // know, it returns an error.
+        let set =
+            || self.check(unsafe { set((&raw const yes).cast(), SYNC_MEMOPS, address as Address) });
+        self.within(context, set).is_ok()
     }
 
     /// The value of a numeric attribute; `None` if the driver does not know the address.

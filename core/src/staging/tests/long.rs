@@ -158,6 +158,9 @@ fn memory_of_the_host_is_bounded() {
         let more = rank.transport_memory() - before[n];
         assert!(0 < more && more <= BOUND, "{more} bytes");
         assert!(pair.fakes[n].pinned() <= 8, "of one direction");
+        // All of it by chunks: no message goes without while others have them.
+        let staged = rank.snapshot().chunks_staged;
+        assert_eq!(staged, (MANY * EACH).div_ceil(256 << 10) as u64);
     }
     let Pair { ranks, fakes, .. } = pair;
     drop(ranks);
