@@ -68,6 +68,8 @@ mod line;
 #[cfg(not(loom))]
 mod link;
 #[cfg(not(loom))]
+mod manner;
+#[cfg(not(loom))]
 mod memory_limit;
 #[cfg(not(loom))]
 mod offer;

@@ -19,6 +19,7 @@ use bytemuck::Zeroable;
 use crate::bell::BellWords;
 use crate::bulk::{BulkRx, BulkTx};
 use crate::inbox::Posted;
+use crate::manner::Manner;
 use crate::optional::Optional;
 use crate::ring::{Cell, Cells, Ends, RingRx, RingTx};
 use crate::segment::Segment;
@@ -46,6 +47,8 @@ pub(crate) struct Outgoing {
     gone: Option<Box<Gone>>,
     /// How the two ranks take turns in sending.
     pub(crate) turns: Turns,
+    /// How messages that are alone are copied, in both directions.
+    pub(crate) manner: Manner,
 }
 
 /// Why nothing can be sent any more.

@@ -5,13 +5,13 @@
 //! that stay in this core's cache until another rank writes them. If a poll delivers nothing and
 //! the sink refuses nothing, nothing was there: `arm` relies on this.
 
-use portolan_core::lines::is_for_words;
+use portolan_core::lines::{is_for_words, may_be_for_words};
 use portolan_core::transport::{Header, Payload, Sink};
 
 use crate::bulk::{DESCRIPTOR, Descriptor};
 use crate::caps::BULK;
 use crate::inbox::{Arrived, Kind};
-use crate::link::{Incoming, Turns};
+use crate::link::{Incoming, Outgoing};
 use crate::ring::{INLINE, Polled};
 use crate::segment::{Geometry, Segment};
 use crate::send;
@@ -58,7 +58,7 @@ fn poll_rings<S: Sink>(shm: &mut Shm, sink: &mut S) -> usize {
         let copies = Copies {
             takes,
             by_words,
-            turns: &out.turns,
+            out,
         };
         let (taken, what) = drain(from, segment, fenced, geometry, copies, sink);
         if taken > 0 {
@@ -90,8 +90,18 @@ struct Copies<'a> {
     takes: &'a bool,
     /// Whether some are copied by words ([`lines`](portolan_core::lines)).
     by_words: &'a bool,
-    /// Tells whether the next packet is likely to be alone.
-    turns: &'a Turns,
+    /// Tells whether the next packet is likely to be alone, and how such packets are copied.
+    out: &'a Outgoing,
+}
+
+impl Copies<'_> {
+    /// Whether the next packet, with `len` bytes behind `delivered` others, is copied by words.
+    fn is_by_words(self, len: usize, delivered: usize) -> bool {
+        match delivered == 0 && self.out.turns.awaits_one() {
+            true => may_be_for_words(len) && self.out.manner.prefers_words(),
+            false => is_for_words(len),
+        }
+    }
 }
 
 /// Delivers the packets that one ring holds, and returns their number. If the ring holds something
@@ -213,8 +223,7 @@ fn find_bulk<'a>(
     let payload = unsafe {
         if *copies.takes {
             Payload::to_take(ptr.cast_mut(), len)
-        } else if *copies.by_words && is_for_words(len, delivered == 0 && copies.turns.awaits_one())
-        {
+        } else if *copies.by_words && copies.is_by_words(len, delivered) {
             Payload::by_words(ptr, len)
         } else {
             Payload::new(ptr, len)

@@ -2,9 +2,10 @@
 //! named after it.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{Ordering, fence};
+use std::time::{Duration, Instant};
 
-use portolan_core::lines::{copy_by_words, is_for_words};
+use portolan_core::lines::{copy_by_words, is_for_words, may_be_for_words};
 use portolan_core::transport::{
     Bell, DirectMemory, Exposure, Header, Limits, Pulled, Pulls, Sent, Sink, Transport,
     TransportCaps,
@@ -151,6 +152,42 @@ impl Shm {
         self.segment.life(peer) == Life::Finished
     }
 
+    /// Sends a packet, and notes how long it took to copy it in this way.
+    ///
+    /// # Safety
+    /// As `send_bulk_from`.
+    #[cold]
+    unsafe fn send_timed(
+        &mut self,
+        peer: u32,
+        header: &Header,
+        data: *const u8,
+        len: usize,
+        by_words: bool,
+    ) -> Sent {
+        let mut took = None;
+        // SAFETY: the caller's promise; all of the bytes are written.
+        let sent = unsafe {
+            send::bulk(self, peer, header, len, |target| {
+                let since = Instant::now();
+                match by_words {
+                    true => copy_by_words(data, target, len),
+                    false => std::ptr::copy_nonoverlapping(data, target, len),
+                }
+                // It waits until this core has the lines of all stores. Those of `rep movsb` are
+                // not over when it is. Orders nothing: it has no partner.
+                fence(Ordering::SeqCst);
+                took = Some(since.elapsed());
+            })
+        };
+        if let Some(took) = took {
+            self.outgoing[peer as usize]
+                .manner
+                .learn(by_words, len, took);
+        }
+        sent
+    }
+
     /// The number of ranks found dead so far.
     #[inline(always)]
     pub(crate) fn epoch(&self) -> u32 {
@@ -228,8 +265,19 @@ unsafe impl Transport for Shm {
         data: *const u8,
         len: usize,
     ) -> Sent {
-        let alone = self.outgoing[peer as usize].turns.sends_one();
-        let by_words = self.by_words && is_for_words(len, alone);
+        let by_words = self.by_words && may_be_for_words(len) && {
+            let out = &mut self.outgoing[peer as usize];
+            if out.turns.sends_one() {
+                let next = out.manner.next();
+                if next.timed {
+                    // SAFETY: the caller's promise, passed on.
+                    return unsafe { self.send_timed(peer, header, data, len, next.by_words) };
+                }
+                next.by_words
+            } else {
+                is_for_words(len)
+            }
+        };
         // SAFETY: the caller's promise; all of the bytes are written.
         unsafe {
             self.send_bulk(peer, header, len, |target| match by_words {

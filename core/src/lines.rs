@@ -38,13 +38,20 @@ pub fn better_by_words() -> bool {
     family() == Some(0x1a)
 }
 
-/// Whether a message of `len` bytes is copied faster [by words](copy_by_words), on a processor
-/// where [some are](better_by_words). `alone` means that no other message is copied right before or
-/// after it.
+/// Whether a message of `len` bytes in a row of messages is copied faster [by
+/// words](copy_by_words), on a processor where [some are](better_by_words).
 #[inline]
 #[must_use]
-pub fn is_for_words(len: usize, alone: bool) -> bool {
-    len > WORDS && len <= if alone { LONGEST_ALONE } else { LONGEST }
+pub fn is_for_words(len: usize) -> bool {
+    len > WORDS && len <= LONGEST
+}
+
+/// The same of a message alone: whether it may be copied faster by words. That depends on the
+/// distance of the processors.
+#[inline]
+#[must_use]
+pub fn may_be_for_words(len: usize) -> bool {
+    len > WORDS && len <= LONGEST_ALONE
 }
 
 /// Copies `len` bytes by loads and stores, however many there are.
@@ -162,9 +169,9 @@ mod tests {
             LONGEST_ALONE,
             8 << 10,
         ];
-        let by_words = |alone| lengths.map(|len| is_for_words(len, alone));
-        assert_eq!(by_words(false), [false, true, true, false, false, false]);
-        assert_eq!(by_words(true), [false, true, true, true, true, false]);
+        let (in_a_row, alone) = (lengths.map(is_for_words), lengths.map(may_be_for_words));
+        assert_eq!(in_a_row, [false, true, true, false, false, false]);
+        assert_eq!(alone, [false, true, true, true, true, false]);
     }
 
     #[test]
