@@ -9,6 +9,7 @@ use portolan_core::{ContigBuf, Request, Status};
 
 use super::bits::Label;
 use super::buffers::NoMemory;
+use super::deaths::PATIENCE;
 use super::matched::Matched;
 use super::slots::{Arrival, Look, What};
 use super::tags::{End, NO_ROOM, Tags};
@@ -36,12 +37,20 @@ pub(super) struct Scan {
     takings: u64,
     /// The search continues with the receives from this turn on.
     turn: u64,
+    /// Polls in which the look was not answered although this rank is dead.
+    unanswered: u32,
 }
 
 impl Scan {
     /// Whether a message is being taken for this receive.
     pub(super) fn takes_for(&self, receive: u32) -> bool {
         matches!(self.look, Some((_, wanting, true)) if wanting == receive)
+    }
+
+    /// Goes on with a look of the caller's, which takes a message for this receive.
+    #[cfg(test)]
+    pub(super) fn take_with(&mut self, look: u32, receive: u32) {
+        self.look = Some((look, receive, true));
     }
 }
 
@@ -213,7 +222,7 @@ impl Tags {
     pub(super) fn scan_unposted(&mut self, ofi: &mut Ofi) -> usize {
         if let Some((number, receive, claim)) = self.scan.look {
             match self.seen(number) {
-                Seen::Later => return 0,
+                Seen::Later => return self.wait_for_look(ofi, number, receive),
                 Seen::Nothing if claim => {
                     self.scan.look = None;
                     self.not_taken(receive);
@@ -246,6 +255,21 @@ impl Tags {
             self.scan.look = look.map(|number| (number, receive, false));
             self.scan.takings = self.takings;
         }
+        1
+    }
+
+    /// The search's look has no answer yet. Gives it up after a while if this rank is dead: then
+    /// its endpoint may be broken, and never answer.
+    fn wait_for_look(&mut self, ofi: &Ofi, look: u32, receive: u32) -> usize {
+        if ofi.shared.deaths.reason(ofi.rank, ofi.adopted).is_none() {
+            return 0;
+        }
+        self.scan.unanswered += 1;
+        if self.scan.unanswered < PATIENCE || !self.give_up_look(ofi, look) {
+            return 0;
+        }
+        self.scan.look = None;
+        self.not_taken(receive);
         1
     }
 

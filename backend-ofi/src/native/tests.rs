@@ -19,7 +19,7 @@ use super::bits::Bits;
 use super::buffers::Buffer;
 use super::looks::Seen;
 use super::packets::Core;
-use super::slots::{Slot, What};
+use super::slots::{Look, Slot, What};
 use super::tags::{End, Tags};
 use crate::config::Config;
 use crate::endpoint::bell::EventBell;
@@ -522,6 +522,44 @@ fn a_receive_without_a_message_ends_as_what_took_it_back_says() {
         }
         assert!(!zero.tags.overflows(), "it is over");
     }
+}
+
+/// A receive waits in the device for room, and a message is being taken for it when the endpoint
+/// breaks, which no longer answers.
+#[test]
+fn a_receive_does_not_wait_for_a_broken_endpoint_to_take_its_message() {
+    let mut room = [0; 8];
+    let Some([mut zero, _one]) = pair() else {
+        return; // The skip has been printed.
+    };
+    zero.tags.most_posted = 0;
+    let data = Data::Contig(ContigBuf::from_bytes_mut(&mut room));
+    // SAFETY: the buffer outlives the ranks.
+    unsafe {
+        let Core { ofi, tags } = &mut zero;
+        tags.start_receive(ofi, request(1), &from(FROM), data)
+            .unwrap();
+    }
+    let number = zero.tags.numbers[&request(1).to_bits()];
+    let look = zero.tags.slots.add(
+        What::Look(Look {
+            claim: true,
+            answer: None,
+        }),
+        Request::NULL,
+    );
+    zero.tags.slots.at(look).under_way = true;
+    zero.tags.scan.take_with(look, number);
+    for _ in 0..10_000 {
+        zero.step();
+    }
+    assert!(zero.end().is_none(), "the provider may take its time");
+    zero.ofi.shared.deaths.declare(0, "its endpoint is broken");
+    until("the receive waits for ever", || {
+        zero.step();
+        failed(zero.end())
+    });
+    assert!(!zero.tags.overflows(), "it is over");
 }
 
 #[test]
