@@ -21,7 +21,8 @@
 //! - Memory of the segment is allocated before its first use, after a check of how much memory is
 //!   left.
 //! - A packet between two ranks that already talk costs no allocation, no locked instruction and no
-//!   system call, except the one that wakes a sleeping receiver.
+//!   system call, except the one that wakes a sleeping receiver. (On Zen 5 one of 32 lone messages
+//!   of 2 to 4 KiB is timed, with a fence and two looks at the clock.)
 //!
 //! ```
 //! use portolan_core::transport::{Header, Payload, Sink, Transport};

@@ -10,8 +10,9 @@
 //!
 //! How lines are copied matters as well. From about 2 KiB on, the C library copies with
 //! `rep movsb`, which takes destination lines for writing without fetching them first, but is slow
-//! to start. That pays off for many messages in a row. A short message, or one on its own, is
-//! copied faster [by words](copy_by_words), on the processors where that has been measured.
+//! to start. That pays off for many messages in a row, and between processors that are far apart. A
+//! short message, or one on its own between near processors, is copied faster [by
+//! words](copy_by_words), on the processors where that has been measured.
 
 use crate::config::{Settings, Switch};
 
@@ -24,10 +25,10 @@ const BLOCK: usize = 1 << 10;
 
 /// Longest copy for which no C library uses `rep movsb`.
 const WORDS: usize = 2 << 10;
-/// Longest message that is copied faster by loads and stores, in a row of messages and alone.
-/// Measured between two processes that copy everything this way, relative to the C library: a
-/// message alone of 2.2, 3, 4 and 6 KiB takes 0.81, 0.85, 0.84 and 1.24 of the time; 64 messages in
-/// a row of 2.2, 3 and 4 KiB have 1.39, 0.76 and 0.53 of the throughput.
+/// Longest message that is copied faster by loads and stores, in a row of messages, and alone
+/// between near processors. Measured between two processes that copy everything this way, relative
+/// to the C library: a message alone of 2.2, 3, 4 and 6 KiB takes 0.81, 0.85, 0.84 and 1.24 of the
+/// time; 64 messages in a row of 2.2, 3 and 4 KiB have 1.39, 0.76 and 0.53 of the throughput.
 const LONGEST: usize = 2560;
 const LONGEST_ALONE: usize = 4 << 10;
 
@@ -46,8 +47,9 @@ pub fn is_for_words(len: usize) -> bool {
     len > WORDS && len <= LONGEST
 }
 
-/// The same of a message alone: whether it may be copied faster by words. That depends on the
-/// distance of the processors.
+/// Whether a message of `len` bytes that is alone may be copied faster [by words](copy_by_words),
+/// on a processor where [some are](better_by_words). It is if the two processors are near each
+/// other.
 #[inline]
 #[must_use]
 pub fn may_be_for_words(len: usize) -> bool {

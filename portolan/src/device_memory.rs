@@ -16,6 +16,11 @@
 //! [`World::set_accelerators`]. Without a driver for a kind of memory, calls fail with
 //! [`UnsupportedMemory`](crate::ErrorKind::UnsupportedMemory).
 //!
+//! Portolan's own copies do not affect CUDA graphs that the program captures meanwhile. Those of a
+//! provider with `FI_HMEM` do: the capture fails, and a message may arrive with wrong bytes,
+//! because libfabric (2.1) reports the failed copy as a success. A program that captures graphs
+//! while messages of GPUs are under way sets `PORTOLAN_OFI_HMEM=off`.
+//!
 //! The following example uses a CUDA crate that gives addresses as integers (here `x.address()`; in
 //! `cudarc` it is the `CUdeviceptr` of `device_ptr`):
 //!

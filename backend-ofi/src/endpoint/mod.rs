@@ -24,7 +24,7 @@ use portolan_core::MemoryKind;
 use crate::caps::over;
 use crate::endpoint::objects::Fid;
 use crate::memory::atomics;
-use crate::memory::hmem::{self, Hmem, Place};
+use crate::memory::hmem::{self, Hmem, Site};
 use crate::start::info::Info;
 use crate::start::provider::announces;
 
@@ -197,25 +197,24 @@ impl Domain {
         access: u64,
         key: u64,
     ) -> Result<Fid<fid_mr>, String> {
-        let place = match &self.hmem {
-            Some(hmem) => hmem.place_of(start)?,
-            None => Place::HOST,
+        let site = match &self.hmem {
+            Some(hmem) => hmem.site_of(start)?,
+            None => Site::HOST,
         };
-        self.register_as(start, len, access, key, place)
+        self.register_as(start, len, access, key, site)
             .map_err(|(_, why)| {
                 format!("{why} ({len} bytes; the limit of locked memory may be too low: ulimit -l)")
             })
     }
 
-    /// Registers memory in a place. An error has libfabric's
-    /// result and its words.
+    /// Registers memory at a site. An error has libfabric's result and its words.
     pub(crate) fn register_as(
         &self,
         start: *mut u8,
         len: usize,
         access: u64,
         key: u64,
-        place: Place,
+        site: Site,
     ) -> Result<Fid<fid_mr>, (i32, String)> {
         let mut code = 0;
         let bytes = libc::iovec {
@@ -231,18 +230,24 @@ impl Domain {
             context: ptr::null_mut(),
             auth_key_size: 0,
             auth_key: ptr::null_mut(),
-            iface: hmem::interface(place.kind),
+            iface: hmem::interface(site.kind),
             device: fi_mr_attr__bindgen_ty_1 { reserved: 0 },
         };
-        attr.device.cuda = place.device; // All kinds use this place.
-        let flags = if place.direct { FI_HMEM_DEVICE_ONLY } else { 0 };
-        // SAFETY: an open domain, attributes that outlive the call; the caller makes sure that the
-        // memory outlives the region.
-        let region = Fid::open(&self.library, |mr| unsafe {
-            code = fi_mr_regattr(self.domain.get(), &raw const attr, flags, mr);
-            code
-        });
-        let region = region.map_err(|why| (code, why))?;
+        attr.device.cuda = site.device; // All kinds use this place.
+        let mut open = |flags| {
+            // SAFETY: an open domain, attributes that outlive the call; the caller makes sure that
+            // the memory outlives the region.
+            let opened = Fid::open(&self.library, |mr| unsafe {
+                code = fi_mr_regattr(self.domain.get(), &raw const attr, flags, mr);
+                code
+            });
+            opened.map_err(|why| (code, why))
+        };
+        let region = match site.direct {
+            // A provider that does not know the flag may refuse it.
+            true => open(FI_HMEM_DEVICE_ONLY).or_else(|_| open(0)),
+            false => open(0),
+        }?;
         if self.info.mr_mode(FI_MR_ENDPOINT) {
             self.join(&region)?;
         }

@@ -47,7 +47,7 @@ pub(crate) struct Accelerators {
 
 /// Where memory is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Site {
     pub(crate) kind: MemoryKind,
     /// The accelerator's number.
     pub(crate) device: i32,
@@ -56,7 +56,7 @@ pub(crate) struct Place {
     pub(crate) direct: bool,
 }
 
-impl Place {
+impl Site {
     pub(crate) const HOST: Self = Self::on(MemoryKind::Host);
 
     /// Memory of a kind, on the first accelerator.
@@ -115,7 +115,7 @@ impl Hmem {
 
     /// Where the memory at an address is, which is about to be registered; an error if the provider
     /// does not take it.
-    pub(crate) fn place_of(&self, address: *const u8) -> Result<Place, String> {
+    pub(crate) fn site_of(&self, address: *const u8) -> Result<Site, String> {
         let drivers = &self.owners.drivers;
         let (kind, device) = drivers.place_of(address);
         if !self.takes(kind) {
@@ -123,8 +123,8 @@ impl Hmem {
         }
         // libfabric's copies between accelerators are over when the driver's calls return, and so
         // the driver must be told that these calls wait.
-        let direct = kind != MemoryKind::Host && self.owners.apart && drivers.settles(address);
-        Ok(Place {
+        let direct = kind != MemoryKind::Host && self.owners.apart && drivers.synchronise(address);
+        Ok(Site {
             kind,
             device,
             direct,
@@ -226,7 +226,7 @@ fn kinds(domain: &Domain) -> Vec<MemoryKind> {
     let mut page = Box::new(Page([0; 4096]));
     let (start, len) = (page.0.as_mut_ptr(), page.0.len());
     let there = |kind: &MemoryKind| {
-        let result = domain.register_as(start, len, FI_SEND, TRIAL, Place::on(*kind));
+        let result = domain.register_as(start, len, FI_SEND, TRIAL, Site::on(*kind));
         !matches!(result, Err((code, _)) if [FI_ENOSYS, FI_EOPNOTSUPP].contains(&-code))
     };
     KINDS.into_iter().filter(there).collect()
@@ -264,7 +264,7 @@ mod tests {
         }
 
         /// Eight bytes further on.
-        fn settles(&self, address: *const u8) -> bool {
+        fn synchronise(&self, address: *const u8) -> bool {
             address as usize >= self.0.start + 8
         }
 
@@ -323,7 +323,7 @@ mod tests {
         assert!(hmem.wants(host) && hmem.is_host(device));
         hmem.owners.drivers = drivers;
         assert!(hmem.is_host(host) && !hmem.is_host(device));
-        assert_eq!(hmem.place_of(host), Ok(Place::HOST));
+        assert_eq!(hmem.site_of(host), Ok(Site::HOST));
         let local = domain.register_local(host, 2048, FI_READ, 100);
         assert!(local.expect("memory of the host").is_some());
         let refused = domain.register(device, 2048, FI_REMOTE_READ, 101);
@@ -340,10 +340,10 @@ mod tests {
         let hmem = rank.link.domain.hmem.as_mut().expect("as above");
         hmem.kinds.push(MemoryKind::Neuron);
         assert_eq!(
-            hmem.place_of(device),
-            Ok(Place {
+            hmem.site_of(device),
+            Ok(Site {
                 device: 3,
-                ..Place::on(MemoryKind::Neuron)
+                ..Site::on(MemoryKind::Neuron)
             })
         );
         let refused = rank.link.domain.register(device, 2048, FI_REMOTE_READ, 102);
@@ -351,7 +351,8 @@ mod tests {
     }
 
     #[test]
-    fn only_memory_that_settles_is_copied_between_accelerators_and_only_between_processes() {
+    fn only_memory_that_is_synchronised_is_copied_between_accelerators_and_only_between_processes()
+    {
         let Some(mut rank) = shm(Switch::On) else {
             return;
         };
@@ -367,7 +368,7 @@ mod tests {
         let all = at(0) as usize..at(0) as usize + 12;
         hmem.owners.drivers = Staging::new(vec![Arc::new(Fake(all))]);
         let direct =
-            |hmem: &Hmem| [0, 8, 12].map(|n| hmem.place_of(at(n)).expect("it is taken").direct);
+            |hmem: &Hmem| [0, 8, 12].map(|n| hmem.site_of(at(n)).expect("it is taken").direct);
         assert_eq!(direct(hmem), [false; 3], "the ranks are threads");
         hmem.owners.apart = true;
         assert_eq!(direct(hmem), [false, true, false]);

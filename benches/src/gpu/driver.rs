@@ -248,7 +248,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // Another thread may drop the memory than the one that made it. SAFETY: the context is
+        // The program may have made another context current since. SAFETY: the context is
         // retained. The memory was allocated once, and its borrowers have ended with their borrows.
         unsafe {
             if (self.driver.set_context)(self.context) == 0 {

@@ -98,7 +98,9 @@ settings! {
 
     /// Whether libfabric's provider is asked for memory of accelerators (`FI_HMEM`): `auto` if
     /// there is one here and nothing else is given up for it, `on`, always, or the job does not
-    /// start, or `off`. What the provider does not take goes through the host.
+    /// start, or `off`. What the provider does not take goes through the host. `off` is for
+    /// programs that capture CUDA graphs while they communicate: libfabric's copies disturb a
+    /// capture.
     "OFI_HMEM" => ofi_hmem: Switch, default "auto", unit "";
 
     /// Who matches messages with receives over libfabric: `native`, its provider (or the job does

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use crate::buffer::MemoryKind;
 use crate::config::{Origin, Settings};
 use crate::engine::entry::Table;
 use crate::engine::long::flows::Flows;
@@ -75,8 +76,9 @@ pub(super) struct Proto {
     pub(super) streams: VecDeque<Stream>,
     /// Peers that had no room for a stream during the current run of `flush_streams`.
     pub(super) full_peers: Vec<u32>,
-    /// Peers to which streams from accelerators have advanced during that run, once for each.
-    pub(super) loaded_peers: Vec<u32>,
+    /// The ways from an accelerator to a peer on which streams have advanced during that run, once
+    /// for each stream.
+    pub(super) loaded_ways: Vec<(u32, (MemoryKind, i32))>,
     /// Receives whose data is being pulled.
     pub(super) pulls: VecDeque<u32>,
     /// Whether this progress step has already copied for one of these receives; the others then
@@ -176,7 +178,7 @@ impl<T: Transport> State<T> {
             waiting_peers: Vec::new(),
             streams: VecDeque::new(),
             full_peers: Vec::new(),
-            loaded_peers: Vec::new(),
+            loaded_ways: Vec::new(),
             pulls: VecDeque::new(),
             has_pulled: false,
             has_pulled_absent: false,

@@ -32,9 +32,10 @@ pub unsafe trait Accelerator: Send + Sync {
 
     /// Prepares the allocation that contains an address for libraries that make copies of their own
     /// with the driver's synchronous calls: from now on, such a call returns only when the copy is
-    /// done, also between two accelerators. `false` if the driver cannot promise this, or if the
-    /// processor can access the memory, too ([`is_shared`](Self::is_shared)).
-    fn settles(&self, address: *const u8) -> bool {
+    /// done, also between two accelerators. This is not undone. `false`, and nothing changes, if
+    /// the driver cannot promise it, or if the processor can access the memory, too
+    /// ([`is_shared`](Self::is_shared)).
+    fn synchronise(&self, address: *const u8) -> bool {
         let _ = address;
         false
     }

@@ -1,14 +1,13 @@
 //! CUDA's driver, opened at run time, so that a program runs with and without it.
 
 mod driver;
-mod locked;
 
 use std::sync::Arc;
 
 use self::driver::{
     Address, Code, Context, Driver, Event, NOT_READY, PORTABLE, Stream, WITHOUT_TIMES,
 };
-use self::locked::Blocks;
+use super::locked::{Blocks, is_long};
 use super::{Accelerator, Copying};
 use crate::buffer::MemoryKind;
 
@@ -20,7 +19,7 @@ use crate::buffer::MemoryKind;
 /// context (`cuMemAllocAsync`) is copied in the primary context of its accelerator, which is
 /// retained until the driver is dropped. Host memory is locked in the context of the address with
 /// which it is first used, for use by all contexts. A program that destroys contexts must do so
-/// after its worlds have ended.
+/// after its worlds have ended, and after it has dropped drivers of its own.
 pub struct Cuda {
     driver: Arc<Driver>,
     /// For blocking copies.
@@ -170,13 +169,16 @@ unsafe impl Accelerator for Cuda {
         self.driver.ordinal_of(address).unwrap_or(0)
     }
 
-    fn settles(&self, address: *const u8) -> bool {
-        !self.driver.is_managed(address) && self.driver.settles(address)
+    fn synchronise(&self, address: *const u8) -> bool {
+        !self.driver.is_managed(address) && self.driver.synchronise(address)
     }
 
     unsafe fn fetch(&self, source: *const u8, target: *mut u8, len: usize) -> Result<(), String> {
-        // SAFETY: the caller's promise.
-        if let Some(fetched) = unsafe { self.fetch_locked(source, target, len) } {
+        if is_long(len)
+            && !self.driver.is_locked(target)
+            // SAFETY: the caller's promise.
+            && let Some(fetched) = unsafe { self.blocks.fetch(self, source, target, len) }
+        {
             return fetched;
         }
         // `cuMemcpyDtoH` would use the default stream, and so interfere with a capture in progress.
@@ -186,8 +188,11 @@ unsafe impl Accelerator for Cuda {
     }
 
     unsafe fn store(&self, target: *mut u8, source: *const u8, len: usize) -> Result<(), String> {
-        // SAFETY: the caller's promise.
-        if let Some(stored) = unsafe { self.store_locked(target, source, len) } {
+        if is_long(len)
+            && !self.driver.is_locked(source)
+            // SAFETY: the caller's promise.
+            && let Some(stored) = unsafe { self.blocks.store(self, target, source, len) }
+        {
             return stored;
         }
         // `cuMemcpyHtoD` may return before bytes from unlocked memory have arrived; the event tells

@@ -26,6 +26,7 @@ mod chunks;
 mod cuda;
 mod driven;
 mod fake;
+mod locked;
 mod one_sided;
 
 use std::sync::Arc;
@@ -92,12 +93,12 @@ impl Staging {
             })
     }
 
-    /// Whether only an accelerator can access an address, and synchronous copies of what is there
-    /// wait for their end from now on ([`Accelerator::settles`]).
+    /// Has the driver of an address make its synchronous copies wait until they are done, for good
+    /// ([`Accelerator::synchronise`]). `false` if there is none, or it cannot.
     #[must_use]
-    pub fn settles(&self, address: *const u8) -> bool {
+    pub fn synchronise(&self, address: *const u8) -> bool {
         self.driver_of(address)
-            .is_some_and(|driver| driver.settles(address))
+            .is_some_and(|driver| driver.synchronise(address))
     }
 
     /// The kinds of memory that there are drivers for.
@@ -319,14 +320,16 @@ unsafe fn fetched(driver: &dyn Accelerator, source: *const u8, len: usize) -> Re
     if len > 0 {
         // SAFETY: the caller's promise; the host copy has `len` bytes.
         let result = unsafe { driver.fetch(source, host.as_mut_ptr(), len) };
-        result.map_err(|why| {
+        if let Err(why) = result {
+            // The driver may not have stopped writing.
+            std::mem::forget(host);
             let what = format!(
                 "{len} bytes of {:?} memory could not be read: {why}",
                 driver.kind()
             );
-            Error::new(ErrorKind::UnsupportedMemory, what)
-                .remedy("look whether the pointer is the device's, and its driver in order")
-        })?;
+            return Err(Error::new(ErrorKind::UnsupportedMemory, what)
+                .remedy("look whether the pointer is the device's, and its driver in order"));
+        }
     }
     Ok(host)
 }

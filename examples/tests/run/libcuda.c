@@ -3,10 +3,12 @@
 #define cuStreamSynchronize synchronize_stream
 #define cuMemcpyDtoHAsync_v2 start_to_host
 #define cuMemcpyHtoDAsync_v2 start_to_device
+#define cuDeviceGetName name_without_kernels
 #include "../../../portolan/tests/device_memory/libcuda.c"
 #undef cuStreamSynchronize
 #undef cuMemcpyDtoHAsync_v2
 #undef cuMemcpyHtoDAsync_v2
+#undef cuDeviceGetName
 
 #define POOLS 115 /* CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED */
 
@@ -17,7 +19,6 @@ R cuMemcpyHtoDAsync_v2(uint64_t at, const void *from, size_t n, void *s) { retur
 R cuMemsetD8Async(uint64_t at, unsigned char v, size_t n, void *s) { return s ? 1 : cuMemsetD8_v2(at, v, n); }
 R cuMemFreeAsync(uint64_t at, void *s) { return s ? 1 : cuMemFree_v2(at); }
 R cuCtxGetCurrent(void **c) { *c = depth ? &context_of_all : NULL; return 0; }
-R cuDeviceGetCount(int *n) { *n = 1; return 0; }
 R cuDeviceGetName(char *name, int len, int d) { strncpy(name, "the processor", len); return d; }
 R cuDeviceGetAttribute(int *value, int what, int d) { *value = what == POOLS; return d; }
 R cuGetErrorString(R code, const char **text) { (void)code; *text = "an error of the tests' driver"; return 0; }

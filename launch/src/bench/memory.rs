@@ -135,7 +135,8 @@ pub(super) fn check(args: &BenchArgs, ranks: Ranks) -> Result<(), String> {
 /// As [`check`], with `left` bytes of free memory; `None` if that is not known.
 fn check_against(args: &BenchArgs, ranks: Ranks, left: Option<u64>) -> Result<(), String> {
     if args.cuda {
-        // The ranks ask their GPUs. Long messages pass through the host in pieces, if at all.
+        // The ranks ask their GPUs. Over most devices long messages pass through the host in
+        // pieces, if at all.
         return Ok(());
     }
     let patterns = match args.kind {

@@ -158,8 +158,8 @@ pub(crate) fn managed() {
     let (both, device) = (Buffer::managed(LEN), Buffer::new(LEN, false));
     let host = vec![3_u8; LEN];
     assert!(cuda.owns(at(&both)) && cuda.owns(at(&device)));
-    assert!(cuda.settles(at(&device)) && !cuda.settles(at(&both)));
-    assert!(!cuda.settles(host.as_ptr()));
+    assert!(cuda.synchronise(at(&device)) && !cuda.synchronise(at(&both)));
+    assert!(!cuda.synchronise(host.as_ptr()));
     assert_eq!(staging.kind_of(at(&both)), MemoryKind::Host);
     assert_eq!(staging.place_of(at(&both)), (MemoryKind::Host, 0));
     assert_eq!(staging.kind_of(at(&device)), MemoryKind::Cuda);

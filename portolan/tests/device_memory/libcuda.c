@@ -54,8 +54,19 @@ R cuStreamDestroy_v2(void *s) { if (!depth || ((Stream *)s)->first) abort(); __s
 R cuStreamSynchronize(void *s) { return !depth || !s ? 1 : forbidden() ? 900 : 0; }
 R cuStreamBeginCapture_v2(void *s, int mode) { if (!s || mode) return 1; ((Stream *)s)->captured = 1; __sync_fetch_and_add(&captures, 1); return 0; }
 R cuStreamEndCapture(void *s, void **graph) { if (!s || !((Stream *)s)->captured) return 1; ((Stream *)s)->captured = 0; *graph = NULL; __sync_fetch_and_sub(&captures, 1); return 0; }
+/* Ranges of the host's memory that are locked. */
+typedef struct Lock { uintptr_t at; size_t len; struct Lock *next; } Lock;
+static Lock *locks;
+static int is_locked(uintptr_t at) {
+    pthread_mutex_lock(&lock);
+    Lock *l = locks;
+    while (l && !(at >= l->at && at < l->at + l->len)) l = l->next;
+    pthread_mutex_unlock(&lock);
+    return l != NULL;
+}
 R cuPointerGetAttribute(void *out, int what, uint64_t at) {
     Block *b = block_of(at, 1);
+    if (!b && what == 2 && is_locked(at)) { *(unsigned *)out = 1; return 0; }
     if (!b) return 1;
     if (what == 1) *(void **)out = b->pool ? NULL : &context_of_all;
     else if (what == 2) *(unsigned *)out = 2;
@@ -130,8 +141,23 @@ R cuEventRecord(void *p, void *s) { Event *e = p; if (!depth || !s) return 1; pt
 R cuEventSynchronize(void *p) { if (!depth) return 1; if (forbidden()) return 900; make(p); return 0; }
 R cuEventQuery(void *p) { Event *e = p; if (forbidden()) return 900; if (!made(e) && e->left-- > 0) return 600; return cuEventSynchronize(p); }
 R cuEventDestroy_v2(void *p) { if (!depth || !made(p)) abort(); free(p); return 0; }
-R cuMemHostRegister_v2(void *at, size_t n, unsigned flags) { if (forbidden()) return 900; if (!depth || flags != 1 || (uintptr_t)at % 4096 || !n) return 1; __sync_fetch_and_add(&fake_registered, 1); return 0; }
-R cuMemHostUnregister(void *at) { (void)at; if (!depth) return 1; __sync_fetch_and_sub(&fake_registered, 1); return 0; }
+R cuMemHostRegister_v2(void *at, size_t n, unsigned flags) { if (forbidden()) return 900; if (!depth || flags != 1 || (uintptr_t)at % 4096 || !n) return 1; __sync_fetch_and_add(&fake_registered, 1);
+    Lock *l = malloc(sizeof *l);
+    pthread_mutex_lock(&lock); *l = (Lock){ (uintptr_t)at, n, locks }; locks = l; pthread_mutex_unlock(&lock);
+    return 0;
+}
+R cuMemHostUnregister(void *at) {
+    if (!depth) return 1;
+    pthread_mutex_lock(&lock);
+    Lock **p = &locks, *gone;
+    while (*p && (*p)->at != (uintptr_t)at) p = &(*p)->next;
+    if ((gone = *p)) *p = gone->next;
+    pthread_mutex_unlock(&lock);
+    if (!gone) return 1;
+    free(gone);
+    __sync_fetch_and_sub(&fake_registered, 1);
+    return 0;
+}
 R cuGetErrorName(R code, const char **name) { *name = code == 600 ? "CUDA_ERROR_NOT_READY" : "CUDA_ERROR_FAKE"; return 0; }
 __attribute__((destructor)) static void end(void) {
     if (getenv("FAKE_CUDA_REPORT")) { char t[160]; int n = 0; n = __builtin_snprintf(t, 160, "fake driver: %ld copies started, %ld pieces locked, %ld streams, %ld contexts kept\n", fake_started, fake_registered, fake_streams, fake_retained); (void)!write(2, t, n); }

@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use crate::buffer::MemoryKind;
 use crate::engine::one_sided::step;
 use crate::engine::short::outgoing::{Stream, StreamSource};
 use crate::engine::state::{Proto, State};
@@ -25,6 +26,7 @@ const MOST_PATIENCE: u32 = 256;
 /// The data of a send on its way from accelerator memory.
 pub(in crate::engine) struct Loader {
     data: Driven,
+    accelerator: (MemoryKind, i32),
     pool: Pool,
     chunks: VecDeque<(Range<usize>, Moving, bool)>,
     /// The part that the driver has not been asked for yet.
@@ -45,6 +47,7 @@ impl Loader {
     pub(in crate::engine) fn new(data: &Driven, pool: &Pool, part: Range<usize>) -> Self {
         Self {
             data: data.clone(),
+            accelerator: (data.kind(), data.driver().device(data.at(0))),
             pool: pool.clone(),
             chunks: VecDeque::new(),
             rest: part,
@@ -52,6 +55,11 @@ impl Loader {
             patience: PATIENCE,
             failed: false,
         }
+    }
+
+    /// The accelerator whose memory it is: the kind, and the driver's number.
+    pub(in crate::engine) fn accelerator(&self) -> (MemoryKind, i32) {
+        self.accelerator
     }
 
     /// Starts copies of the next bytes, as far as there are chunks for them.

@@ -84,9 +84,10 @@ pub(in crate::engine) enum StreamSource {
 /// Pieces of one stream that are handed over before it is the next stream's turn.
 const TURN: usize = 8;
 
-/// Streams from accelerators to one peer that advance at a time. Each has three chunks, and another
-/// can fetch while the first one's last bytes leave. If more of them shared a rank's chunks, most
-/// would have none, and go without the overlap for which the chunks exist.
+/// Streams from one accelerator to one peer that advance at a time. Each has three chunks, and
+/// another can fetch while the first one's last bytes leave. If more of them shared a rank's
+/// chunks, most would have none, and go without the overlap for which the chunks exist. (Those from
+/// another accelerator do not wait: its copies do not wait for this one's work.)
 const LOADED: usize = 2;
 
 /// Queued sends to one peer that may leave in one progress step. If the peer takes them as fast as
@@ -309,13 +310,14 @@ impl<T: Transport> State<T> {
         let mut streams = std::mem::take(&mut self.proto.streams);
         let (mut sent, mut at) = (0, 0);
         self.proto.full_peers.clear();
-        self.proto.loaded_peers.clear();
+        self.proto.loaded_ways.clear();
         while let Some(stream) = streams.get_mut(at) {
             // A driver should load the next chunks meanwhile, even if there is no room.
-            if stream.loader.is_some() {
-                let peers = &mut self.proto.loaded_peers;
-                if peers.iter().filter(|&&peer| peer == stream.peer).count() < LOADED {
-                    peers.push(stream.peer);
+            if let Some(loader) = &stream.loader {
+                let way = (stream.peer, loader.accelerator());
+                let ways = &mut self.proto.loaded_ways;
+                if ways.iter().filter(|&&other| other == way).count() < LOADED {
+                    ways.push(way);
                     sent += self.advance_loaded(stream, TURN);
                 }
             } else if !self.proto.full_peers.contains(&stream.peer) {

@@ -165,7 +165,7 @@ impl Driver {
     /// Makes synchronous copies of the allocation at an address wait until the copy is done, which
     /// those between accelerators do not do otherwise. `false` for memory to which that cannot be
     /// done, such as a pool's.
-    pub(super) fn settles(&self, address: *const u8) -> bool {
+    pub(super) fn synchronise(&self, address: *const u8) -> bool {
         let (Some(set), Ok(context)) = (self.set_pointer_attribute, self.context_of(address))
         else {
             return false;
