@@ -94,6 +94,18 @@ impl Core {
         self.collect();
     }
 
+    /// Starts request 1, a receive from rank [`FROM`].
+    ///
+    /// # Safety
+    /// The buffer must outlive the rank.
+    unsafe fn receive(&mut self, room: &mut [u8]) {
+        let Self { ofi, tags } = self;
+        let data = Data::Contig(ContigBuf::from_bytes_mut(room));
+        // SAFETY: the caller's promise.
+        let started = unsafe { tags.start_receive(ofi, request(1), &from(FROM), data) };
+        started.unwrap();
+    }
+
     fn end(&mut self) -> Option<End> {
         self.tags.next_end().map(|(_, end)| end)
     }
@@ -441,13 +453,8 @@ fn what_comes_later_in_a_slot_is_not_given_up() {
     let Some([mut zero, _one]) = pair() else {
         return; // The skip has been printed.
     };
-    let data = Data::Contig(ContigBuf::from_bytes_mut(&mut room));
     // SAFETY: the buffer outlives the ranks.
-    unsafe {
-        let Core { ofi, tags } = &mut zero;
-        tags.start_receive(ofi, request(1), &from(FROM), data)
-            .unwrap();
-    }
+    unsafe { zero.receive(&mut room) };
     let number = zero.tags.numbers[&request(1).to_bits()];
     let serial = zero.tags.slots.at(number).serial;
     zero.tags.contexts().died(1);
@@ -473,12 +480,9 @@ fn a_receive_without_a_message_ends_as_what_took_it_back_says() {
             return; // The skip has been printed.
         };
         zero.tags.most_posted = 0;
-        let data = Data::Contig(ContigBuf::from_bytes_mut(&mut room));
         // SAFETY: buffer and bytes outlive the ranks.
         unsafe {
-            let Core { ofi, tags } = &mut zero;
-            tags.start_receive(ofi, request(1), &from(FROM), data)
-                .unwrap();
+            zero.receive(&mut room);
             let Core { ofi, tags } = &mut one;
             let data = Data::Contig(ContigBuf::from_bytes(b"x"));
             tags.start_send(ofi, request(2), &args(0, FROM), data)
@@ -533,13 +537,8 @@ fn a_receive_does_not_wait_for_a_broken_endpoint_to_take_its_message() {
         return; // The skip has been printed.
     };
     zero.tags.most_posted = 0;
-    let data = Data::Contig(ContigBuf::from_bytes_mut(&mut room));
     // SAFETY: the buffer outlives the ranks.
-    unsafe {
-        let Core { ofi, tags } = &mut zero;
-        tags.start_receive(ofi, request(1), &from(FROM), data)
-            .unwrap();
-    }
+    unsafe { zero.receive(&mut room) };
     let number = zero.tags.numbers[&request(1).to_bits()];
     let look = zero.tags.slots.add(
         What::Look(Look {

@@ -171,10 +171,12 @@ impl Driver {
             return false;
         };
         let yes: c_uint = 1;
-        // SAFETY: the attribute's value has this type. For an address that the driver does not
-        // know, it returns an error.
-        let set =
-            || self.check(unsafe { set((&raw const yes).cast(), SYNC_MEMOPS, address as Address) });
+        let set = || {
+            // SAFETY: the attribute's value has this type. For an address that the driver does not
+            // know, it returns an error.
+            let code = unsafe { set((&raw const yes).cast(), SYNC_MEMOPS, address as Address) };
+            self.check(code)
+        };
         self.within(context, set).is_ok()
     }
 
