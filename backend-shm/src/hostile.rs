@@ -198,7 +198,9 @@ fn nonsense_in_a_ring_is_the_end_of_the_peer() {
         sum: 0,
     };
     let control = ranks[1].incoming[0].ring.cells();
-    let lies: Vec<u64> = (0..64).map(|n| ring::forged(n, ring::INLINE + 1)).collect();
+    let lies: Vec<u64> = (0..64)
+        .map(|n| ring::forged(n, control.inline() + 1))
+        .collect();
     // Whatever the receiver's position, the cell there claims a message that is too long.
     for (index, lie) in lies.iter().enumerate() {
         control.control(index as u32).store(*lie, Relaxed);

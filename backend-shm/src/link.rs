@@ -186,8 +186,14 @@ unsafe impl Send for Incoming {}
 
 impl Incoming {
     /// Adopts the ring that `peer` has announced at `offset`; `None` if there is none.
-    pub(crate) fn adopt(segment: &Segment, peer: u32, offset: u64, cells: u32) -> Option<Self> {
-        let (cells, ends) = ring_at(segment, offset, cells)?;
+    pub(crate) fn adopt(
+        segment: &Segment,
+        peer: u32,
+        offset: u64,
+        cells: u32,
+        wide: bool,
+    ) -> Option<Self> {
+        let (cells, ends) = ring_at(segment, offset, cells, wide)?;
         segment.touch(offset, ring_bytes(cells.count()));
         // SAFETY: `ring_at` found both inside the segment, which outlives this. The ring has one
         // receiver, because its offset was sent to this rank alone.
@@ -215,7 +221,12 @@ pub(crate) fn ring_bytes(cells: u32) -> u64 {
 }
 
 /// The ring at `offset`, if it lies in the allocated part of the segment.
-pub(crate) fn ring_at(segment: &Segment, offset: u64, cells: u32) -> Option<(Cells, *const Ends)> {
+pub(crate) fn ring_at(
+    segment: &Segment,
+    offset: u64,
+    cells: u32,
+    wide: bool,
+) -> Option<(Cells, *const Ends)> {
     if !offset.is_multiple_of(4096) {
         return None;
     }
@@ -226,7 +237,7 @@ pub(crate) fn ring_at(segment: &Segment, offset: u64, cells: u32) -> Option<(Cel
         .cast_const();
     // SAFETY: the bytes are aligned, valid whatever they hold, and mapped as long as the segment.
     // The announcement makes sure that there is one sender and one receiver.
-    let cells = unsafe { Cells::new(first, cells) };
+    let cells = unsafe { Cells::new(first, cells, wide) };
     Some((cells, base.cast::<Ends>().cast_const()))
 }
 

@@ -37,7 +37,7 @@ impl Ring {
 
     fn cells(&self) -> Cells {
         // SAFETY: each test makes one sender and one receiver, which do not outlive the ring.
-        unsafe { Cells::new(self.cells.as_ptr(), self.cells.len() as u32) }
+        unsafe { Cells::new(self.cells.as_ptr(), self.cells.len() as u32, false) }
     }
 
     fn tx(&self, restarts: bool) -> RingTx {

@@ -12,7 +12,7 @@ use crate::bulk::{DESCRIPTOR, Descriptor};
 use crate::caps::BULK;
 use crate::inbox::{Arrived, Kind};
 use crate::link::{Incoming, Outgoing};
-use crate::ring::{INLINE, Polled};
+use crate::ring::Polled;
 use crate::segment::{Geometry, Segment};
 use crate::send;
 use crate::shm::Shm;
@@ -136,11 +136,6 @@ fn drain<S: Sink>(
         if delivered > 0 {
             // The second packet of one poll: this is a burst.
             from.ring.prefetch();
-            if *copies.takes && !bulk && len < INLINE {
-                // SAFETY: `poll` has seen the message at `index`. Its payload leaves the last byte
-                // of the cell free.
-                unsafe { from.ring.cells().take(index, len) };
-            }
             if sink.looks_ahead() > 0 {
                 look_ahead(from, sink);
             }
@@ -148,6 +143,10 @@ fn drain<S: Sink>(
         let cells = from.ring.cells();
         // SAFETY: `poll` has seen the message at `index`.
         let header = Header::from_words(unsafe { cells.header(index) });
+        if delivered > 0 && *copies.takes {
+            // SAFETY: as above; the header has been read.
+            unsafe { cells.take(index, len) };
+        }
         // SAFETY: `len` bytes of payload lie in the cell (`poll` has checked it), and stay there
         // until the message is consumed below.
         let payload = unsafe { Payload::new(cells.payload(index), len) };
@@ -283,16 +282,22 @@ fn poll_inbox<S: Sink>(shm: &mut Shm, sink: &mut S) -> usize {
 
 /// Adopts the ring that a sender has announced; its later packets come through that ring.
 fn adopt_ring(shm: &mut Shm, arrived: &Arrived) {
-    let [offset, cells, _] = arrived.header;
+    let [offset, cells, wide] = arrived.header;
     let known = shm
         .incoming
         .iter()
         .any(|incoming| incoming.peer == arrived.from);
     let agreed = u64::from(shm.geometry.ring_cells);
-    let ring = if known || cells != agreed || arrived.kind != Kind::Ring as u32 {
+    let ring = if known || cells != agreed || wide > 1 || arrived.kind != Kind::Ring as u32 {
         None
     } else {
-        Incoming::adopt(&shm.segment, arrived.from, offset, shm.geometry.ring_cells)
+        Incoming::adopt(
+            &shm.segment,
+            arrived.from,
+            offset,
+            shm.geometry.ring_cells,
+            wide == 1,
+        )
     };
     match ring {
         Some(ring) => shm.incoming.push(ring),

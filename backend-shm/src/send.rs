@@ -13,7 +13,7 @@ use crate::bulk::{BulkTx, DESCRIPTOR, Piece};
 use crate::caps::{BULK, SHORT};
 use crate::inbox::{self, Kind};
 use crate::link::{Seen, ring_at, ring_bytes};
-use crate::ring::{INLINE, Pushed, RingTx};
+use crate::ring::{Pushed, RingTx};
 use crate::shm::Shm;
 use crate::sync::Ordering::Relaxed;
 
@@ -38,7 +38,7 @@ pub(crate) unsafe fn short(
     let fenced = shm.fenced;
     let out = &mut shm.outgoing[peer as usize];
     if let Some(ring) = out.ring.as_mut() {
-        if len > INLINE {
+        if len > ring.inline() {
             // SAFETY: the caller's promise; the closure copies `len` bytes into a piece of `len`
             // bytes.
             return unsafe {
@@ -47,7 +47,7 @@ pub(crate) unsafe fn short(
                 })
             };
         }
-        // SAFETY: the caller's promise; `len` is at most `INLINE`.
+        // SAFETY: the caller's promise; `len` is at most `inline`.
         if unsafe { ring.push(header.to_words(), data, len) } == Pushed::Done {
             out.turns.sends();
             // SAFETY: there is a ring.
@@ -132,7 +132,8 @@ unsafe fn slow_short(
         Ready::Yes => {}
     }
     let out = &mut shm.outgoing[peer as usize];
-    let room = out.ring.as_mut().map(|ring| (len > INLINE, ring.room()));
+    let room = out.ring.as_mut();
+    let room = room.map(|ring| (len > ring.inline(), ring.room()));
     match room {
         // SAFETY: the caller's promise. There is a ring now: a longer payload takes `bulk`, and a
         // short one has room for its cell, so the call does not come back here.
@@ -270,14 +271,15 @@ fn announce(shm: &mut Shm, peer: u32) -> Ready {
         return Ready::Yes;
     };
     let offset = offset.get();
-    let Some((memory, ends)) = ring_at(&shm.segment, offset, cells) else {
+    let wide = shm.takes;
+    let Some((memory, ends)) = ring_at(&shm.segment, offset, cells, wide) else {
         return Ready::No(exhausted(
             shm,
             peer,
             "a ring was allocated outside of the segment",
         ));
     };
-    let header = [offset, u64::from(cells), 0];
+    let header = [offset, u64::from(cells), u64::from(wide)];
     if !post(shm, peer, Kind::Ring, header, &[]) {
         return Ready::No(no_room(shm, peer));
     }

@@ -65,6 +65,14 @@ impl BulkRx {
     /// Prefetches the first lines of the next piece, if the last message was a piece.
     #[inline(always)]
     pub(crate) fn prefetch_next(&self) {
+        if self.ahead != 0 {
+            self.prefetch_ahead();
+        }
+    }
+
+    /// (A call, because the loop takes a dozen instructions before it finds that there is nothing.)
+    #[inline(never)]
+    fn prefetch_ahead(&self) {
         for at in (0..self.ahead).step_by(LINE) {
             prefetch(std::ptr::without_provenance::<u8>(self.next + at));
         }

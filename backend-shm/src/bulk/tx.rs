@@ -291,6 +291,14 @@ impl BulkTx {
     /// Prefetches the first lines of the next piece.
     #[inline(always)]
     pub(crate) fn prefetch_next(&self) {
+        if self.ahead != 0 {
+            self.prefetch_ahead();
+        }
+    }
+
+    /// (A call, as in `BulkRx`.)
+    #[inline(never)]
+    fn prefetch_ahead(&self) {
         let next = self
             .base
             .wrapping_add((self.pos & (self.size - 1)) as usize);

@@ -4,7 +4,7 @@ use bytemuck::Zeroable;
 
 use crate::sync::{AtomicU64, UnsafeCell};
 
-/// One message of a ring.
+/// One message of a ring, or half of one in a wide ring.
 #[derive(Debug)]
 #[cfg_attr(not(loom), repr(C, align(64)))]
 pub(crate) struct Cell {
@@ -31,6 +31,10 @@ const _: () = assert!(size_of::<Cell>() == super::CELL);
 pub(crate) struct Cells {
     first: *const Cell,
     count: u32,
+    /// Cells that a message takes.
+    step: u32,
+    /// Bytes of payload that fit into them.
+    inline: u32,
 }
 
 // SAFETY: a pointer to memory that is shared between threads by design; the protocol of the ring
@@ -38,14 +42,24 @@ pub(crate) struct Cells {
 unsafe impl Send for Cells {}
 
 impl Cells {
-    /// The ring of `count` cells at `first`.
+    /// The ring of `count` cells at `first`, wide or not.
     ///
     /// # Safety
-    /// The cells must be valid as long as the result is used, `count` must be a power of two, and
-    /// at most one sender and one receiver may use the ring.
-    pub(crate) unsafe fn new(first: *const Cell, count: u32) -> Self {
-        debug_assert!(count.is_power_of_two());
-        Self { first, count }
+    /// The cells must be valid as long as the result is used and lie in one array of bytes that may
+    /// be accessed beyond each of them, `count` must be a power of two and more than one, and at
+    /// most one sender and one receiver may use the ring.
+    pub(crate) unsafe fn new(first: *const Cell, count: u32, wide: bool) -> Self {
+        debug_assert!(count.is_power_of_two() && count > 1);
+        let (step, inline) = match wide {
+            false => (1, super::INLINE),
+            true => (2, super::INLINE_WIDE),
+        };
+        Self {
+            first,
+            count,
+            step,
+            inline: inline as u32,
+        }
     }
 
     /// Whether these are cells, and not zeros.
@@ -57,6 +71,18 @@ impl Cells {
     #[inline(always)]
     pub(crate) fn count(&self) -> u32 {
         self.count
+    }
+
+    /// By how much a message moves the position: the cells that it takes.
+    #[inline(always)]
+    pub(crate) fn step(&self) -> u64 {
+        u64::from(self.step)
+    }
+
+    /// The longest payload of a message.
+    #[inline(always)]
+    pub(crate) fn inline(&self) -> usize {
+        self.inline as usize
     }
 
     #[inline(always)]
@@ -88,18 +114,22 @@ impl Cells {
 
     /// Writes everything of a message but its control word.
     ///
+    /// A second cell is written first: the receiver polls the first, and would take that line back
+    /// while the second is on its way.
+    ///
     /// # Safety
-    /// The caller is the sender, the cell is free, `len` is at most [`INLINE`](super::INLINE), and
-    /// `len` bytes at `data` are readable.
+    /// The caller is the sender, the cells of the message are free, `len` is at most
+    /// [`inline`](Self::inline), and `len` bytes at `data` are readable.
     #[inline(always)]
     pub(crate) unsafe fn write(&self, index: u32, header: [u64; 3], data: *const u8, len: usize) {
-        debug_assert!(len <= super::INLINE);
-        // SAFETY: the cell belongs to the sender at the moment; header and payload lie in its body,
-        // one behind the other.
+        debug_assert!(len <= self.inline());
+        // SAFETY: the cells belong to the sender at the moment; header and payload lie in their
+        // bodies, one behind the other. A payload of more than one cell is one of a wide ring, in
+        // which indexes are even, so that there is a cell behind this one.
         unsafe {
             let body = self.body(index);
-            body.cast::<[u64; 3]>().write(header);
             portolan_core::transport::copy_short(data, body.add(24), len);
+            body.cast::<[u64; 3]>().write(header);
         }
     }
 
@@ -120,23 +150,24 @@ impl Cells {
         self.body(index).wrapping_add(24)
     }
 
-    /// Takes the line of a message with `len` bytes of payload, by writing the last byte of its
-    /// cell, which the payload leaves free. The sender gets such a line back sooner than one that
-    /// both sides have only read.
+    /// Takes the lines of a message with `len` bytes of payload, by writing a byte of each: of the
+    /// header, which has been read, and behind the payload. The sender gets such a line back sooner
+    /// than one that both sides have only read.
     ///
     /// # Safety
-    /// The caller is the receiver, has seen the control word of that message, and has not moved
-    /// past it. `len` is less than [`INLINE`](super::INLINE), and the payload is no descriptor of a
-    /// packet in the bulk area.
+    /// The caller is the receiver, has seen the control word of that message and read its header,
+    /// and has not moved past it. `len` is at most [`inline`](Self::inline).
     #[inline(always)]
     pub(crate) unsafe fn take(&self, index: u32, len: usize) {
-        debug_assert!(len < super::INLINE);
-        // SAFETY: the cell belongs to the receiver until it moves past the message, and the byte is
-        // no part of the message.
+        // SAFETY: the cells belong to the receiver until it moves past the message, and the bytes
+        // are not read again. A message with a second cell is one of a wide ring.
         unsafe {
-            self.body(index)
-                .add(size_of::<Body>() - 1)
-                .write_volatile(0);
+            let body = self.body(index);
+            body.add(23).write_volatile(0);
+            if len > super::INLINE {
+                body.add(size_of::<Body>() + super::CELL - 1)
+                    .write_volatile(0);
+            }
         };
     }
 

@@ -11,15 +11,18 @@
 //! The sender writes the control word last. The receiver polls the very line in which the message
 //! arrives, so a small message costs the transfer of one cache line. A cell holds a message for the
 //! receiver at position `p` exactly when its control word carries the tag of `p`; before that it
-//! carries the tag of an earlier lap, or zero. Every message takes one cell, so the place where the
-//! receiver looks for a control word never holds anything else. (Messages over several cells, and
-//! cells of two lines, were tried and are slower from 33 bytes on: when one line is polled, the
-//! processor fetches the neighbouring line as well, and so takes it from the sender that is writing
-//! it. See `docs/shm.md`.)
+//! carries the tag of an earlier lap, or zero.
 //!
-//! **Taking.** Where receivers take lines ([`lines`](portolan_core::lines)), the receiver may write
-//! the last byte of a cell whose payload leaves that byte free, while the cell belongs to the
-//! receiver.
+//! **Wide rings.** In a wide ring every message takes two neighbouring cells, and its payload of up
+//! to 88 bytes continues in the second. Positions count cells, so they advance by two there. The
+//! place where the receiver looks for a control word never holds anything else in either kind of
+//! ring. Which kind is faster depends on the processor: where one polled line makes it fetch the
+//! neighbouring line as well, it takes that line from the sender that is writing it, and a wide
+//! ring is slower; where receivers take lines, it is faster (`docs/shm.md`).
+//!
+//! **Taking.** Where receivers take lines ([`lines`](portolan_core::lines)), a receiver that has
+//! read a message's header may write a byte of it, and of a second cell the last byte, which no
+//! payload reaches, while the cells belong to the receiver.
 //!
 //! **Room.** The receiver publishes its position after each quarter of the ring, and after each
 //! beginning ([`BEGINNING`]). The sender reads that position only when the one it remembers leaves
@@ -48,6 +51,10 @@ use crate::sync::{AtomicU32, AtomicU64};
 pub(crate) const CELL: usize = 64;
 /// Bytes of payload that fit into a cell.
 pub(crate) const INLINE: usize = 32;
+/// Bytes of payload that fit into the two cells of a message in a wide ring. The rest of the second
+/// cell stays free for a receiver that takes it.
+pub(crate) const INLINE_WIDE: usize = INLINE + CELL - 8;
+const _: () = assert!(INLINE_WIDE <= LEN_MASK as usize);
 /// Fewest cells of a ring.
 pub(crate) const MIN_CELLS: u32 = 32;
 /// Most cells of a ring.

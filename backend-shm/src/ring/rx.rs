@@ -1,6 +1,6 @@
 //! The receiver's half of a ring.
 
-use super::{BEGINNING, BULK, Cells, Ends, INLINE, LEN_MASK, LEN_SHIFT, is_at};
+use super::{BEGINNING, BULK, Cells, Ends, LEN_MASK, LEN_SHIFT, is_at};
 use crate::sync::Ordering::{Acquire, Release};
 
 /// What the receiver finds at its position.
@@ -12,7 +12,7 @@ pub(crate) enum Polled {
     Message {
         /// Its cell.
         index: u32,
-        /// Bytes of payload; at most [`INLINE`].
+        /// Bytes of payload; at most [`Cells::inline`].
         len: usize,
         /// Whether the payload describes a packet in the bulk area.
         bulk: bool,
@@ -21,7 +21,7 @@ pub(crate) enum Polled {
     Broken,
 }
 
-/// How many cells ahead of its position the receiver prefetches.
+/// How many messages ahead of its position the receiver prefetches.
 const AHEAD: u64 = 4;
 
 /// The receiver's half of a ring.
@@ -31,7 +31,7 @@ pub(crate) struct RingRx {
     ends: *const Ends,
     pos: u64,
     published: u64,
-    /// Messages after which the position is published.
+    /// Cells after which the position is published.
     period: u64,
     silent: bool,
 }
@@ -91,7 +91,7 @@ impl RingRx {
             return Polled::Empty;
         }
         let len = ((control >> LEN_SHIFT) & LEN_MASK) as usize;
-        if len > INLINE {
+        if len > self.cells.inline() {
             return Polled::Broken;
         }
         Polled::Message {
@@ -129,17 +129,23 @@ impl RingRx {
         self.cells.control(self.cells.index(pos)).load(Acquire)
     }
 
-    /// Prefetches the cell that is `places` behind the next one.
+    /// The position of the message that is `places` behind the next one.
+    #[inline(always)]
+    fn behind_by(&self, places: u64) -> u64 {
+        self.pos + places * self.cells.step()
+    }
+
+    /// Prefetches the cell of the message that is `places` behind the next one.
     #[inline]
     pub(crate) fn ask_for(&self, places: usize) {
         self.cells
-            .prefetch(self.cells.index(self.pos + places as u64));
+            .prefetch(self.cells.index(self.behind_by(places as u64)));
     }
 
     /// The cell of the message that is `places` behind the next one, if it has arrived.
     #[inline]
     pub(crate) fn behind(&self, places: usize) -> Option<u32> {
-        let pos = self.pos + places as u64;
+        let pos = self.behind_by(places as u64);
         (is_at(self.control(pos), pos) && !self.silent).then(|| self.cells.index(pos))
     }
 
@@ -147,14 +153,14 @@ impl RingRx {
     /// would take the line of a cell that is not written yet away from the sender.
     #[inline(always)]
     pub(crate) fn prefetch(&self) {
-        self.cells.prefetch(self.cells.index(self.pos + AHEAD));
+        self.cells.prefetch(self.cells.index(self.behind_by(AHEAD)));
     }
 
     /// Moves past a message that has been read. Returns whether the position, and so the room, was
     /// published to the sender.
     #[inline(always)]
     pub(crate) fn consume(&mut self) -> bool {
-        self.pos += 1;
+        self.pos += self.cells.step();
         self.pos - self.published >= self.period && self.publish()
     }
 

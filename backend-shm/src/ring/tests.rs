@@ -14,15 +14,15 @@ struct Ring {
 
 impl Ring {
     fn new(cells: u32) -> Self {
-        Self::with(cells, false)
+        Self::with(cells, false, false)
     }
 
     /// A ring whose sender starts over if it may.
     fn restarting(cells: u32) -> Self {
-        Self::with(cells, true)
+        Self::with(cells, true, false)
     }
 
-    fn with(cells: u32, restarts: bool) -> Self {
+    fn with(cells: u32, restarts: bool, wide: bool) -> Self {
         let bytes = size_of::<Ends>() + cells as usize * CELL;
         let layout = Layout::from_size_align(bytes, 4096).unwrap();
         // SAFETY: the layout is not empty; zeroed memory is a fresh ring; both halves are used by
@@ -30,7 +30,7 @@ impl Ring {
         unsafe {
             let memory = alloc_zeroed(layout);
             let first = memory.add(size_of::<Ends>()).cast::<Cell>();
-            let cells = Cells::new(first, cells);
+            let cells = Cells::new(first, cells, wide);
             let (tx, rx) = (
                 RingTx::new(cells, memory.cast(), restarts),
                 RingRx::new(cells, memory.cast()),
@@ -54,13 +54,12 @@ impl Ring {
             return None;
         };
         assert!(!bulk);
-        // SAFETY: `poll` has just found the message.
+        // SAFETY: `poll` has just found the message, whose payload stays when its lines are taken.
         let (header, bytes) = unsafe {
-            if len < INLINE {
-                self.rx.cells().take(index, len);
-            }
+            let header = self.rx.cells().header(index);
+            self.rx.cells().take(index, len);
             let payload = std::slice::from_raw_parts(self.rx.cells().payload(index), len);
-            (self.rx.cells().header(index), payload.to_vec())
+            (header, payload.to_vec())
         };
         assert_eq!((header[1], header[2]), (!header[0], 7));
         self.rx.consume();
@@ -105,14 +104,16 @@ fn an_impossible_position_of_the_receiver_is_noticed() {
 
 #[test]
 fn an_impossible_length_is_noticed() {
-    let mut ring = Ring::new(64);
-    ring.push(0, b"");
-    let word = control(0, INLINE + 1, 0);
-    ring.rx
-        .cells()
-        .control(0)
-        .store(word, std::sync::atomic::Ordering::Relaxed);
-    assert_eq!(ring.rx.poll(), Polled::Broken);
+    for (wide, inline) in [(false, INLINE), (true, INLINE_WIDE)] {
+        let mut ring = Ring::with(64, false, wide);
+        ring.push(0, b"");
+        let word = control(0, inline + 1, 0);
+        ring.rx
+            .cells()
+            .control(0)
+            .store(word, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(ring.rx.poll(), Polled::Broken);
+    }
 }
 
 #[test]
@@ -207,28 +208,63 @@ fn what_fits_is_what_can_be_pushed() {
 
 #[test]
 fn every_length_is_copied_whole() {
-    let mut ring = Ring::new(64);
-    let bytes: Vec<u8> = (1..=INLINE as u8).collect();
-    for len in 0..=INLINE {
-        assert_eq!(ring.push(len as u64, &bytes[..len]), Pushed::Done);
-        assert_eq!(ring.pop(), Some((len as u64, bytes[..len].to_vec())));
+    for (wide, inline) in [(false, INLINE), (true, INLINE_WIDE)] {
+        let mut ring = Ring::with(64, false, wide);
+        assert_eq!(ring.tx.inline(), inline);
+        let bytes: Vec<u8> = (1..=inline as u8).collect();
+        for len in 0..=inline {
+            assert_eq!(ring.push(len as u64, &bytes[..len]), Pushed::Done);
+            assert_eq!(ring.pop(), Some((len as u64, bytes[..len].to_vec())));
+        }
+    }
+}
+
+/// A wide ring has room for half as many messages as it has cells, and starts over after half as
+/// many as another ring.
+#[test]
+fn a_message_of_a_wide_ring_takes_two_cells() {
+    let mut ring = Ring::with(64, false, true);
+    for number in 0..32 {
+        assert!(ring.tx.fits(32 - number));
+        assert!(!ring.tx.fits(33 - number));
+        assert_eq!(ring.push(number as u64, &[1; INLINE_WIDE]), Pushed::Done);
+    }
+    assert_eq!(ring.push(32, b""), Pushed::Full);
+    let mut ring = Ring::with(256, true, true);
+    let cells = one_at_a_time(&mut ring, 2000);
+    assert_eq!(cells, BEGINNING as usize / 2);
+}
+
+/// What the payload leaves in the second cell of an earlier message is no control word.
+#[test]
+fn a_second_cell_is_not_taken_for_a_message() {
+    let mut ring = Ring::with(32, false, true);
+    for round in 0..200_u64 {
+        let lie: Vec<u8> = (0..11)
+            .flat_map(|n| forged(2 * round + n, 8).to_le_bytes())
+            .collect();
+        assert_eq!(ring.push(round, &lie), Pushed::Done);
+        assert_eq!(ring.pop(), Some((round, lie)));
+        assert_eq!(ring.pop(), None, "round {round}");
     }
 }
 
 proptest! {
     /// The ring is a queue under any interleaving of pushes and pops of any sizes, whether or not
-    /// the sender starts over.
+    /// the sender starts over, and whether or not the ring is wide.
     #[test]
     fn it_is_a_queue(
         cells in prop::sample::select(vec![64_u32, 128, 256]),
         restarts in any::<bool>(),
-        steps in proptest::collection::vec((any::<bool>(), 0..=INLINE), 1..1500),
+        wide in any::<bool>(),
+        steps in proptest::collection::vec((any::<bool>(), 0..=INLINE_WIDE), 1..1500),
     ) {
-        let mut ring = Ring::with(cells, restarts);
+        let mut ring = Ring::with(cells, restarts, wide);
         let mut model = std::collections::VecDeque::new();
         let mut next = 0_u64;
         for (push, len) in steps {
             if push {
+                let len = len.min(ring.tx.inline());
                 let bytes: Vec<u8> = (0..len).map(|at| (at as u64 + next) as u8).collect();
                 match ring.push(next, &bytes) {
                     Pushed::Done => { model.push_back((next, bytes)); next += 1; }
@@ -244,7 +280,12 @@ proptest! {
 
 #[test]
 fn what_is_behind_the_next_message_is_seen_when_it_is_there() {
-    let mut ring = Ring::new(16);
+    for wide in [false, true] {
+        is_seen_when_it_is_there(Ring::with(if wide { 32 } else { 16 }, false, wide));
+    }
+}
+
+fn is_seen_when_it_is_there(mut ring: Ring) {
     for lap in 0..5 {
         assert_eq!(ring.rx.behind(0), None, "empty");
         for tag in 0..10 {

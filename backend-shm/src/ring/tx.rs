@@ -21,9 +21,9 @@ pub(crate) enum Pushed {
     Broken,
 }
 
-/// How many cells ahead of the one being written the sender prefetches. The receiver read that line
-/// a lap ago, so fetching it takes as long as a message takes to travel. The receiver looks at its
-/// next cell only, so it does not take a line back that was fetched this early.
+/// How many messages ahead of the one being written the sender prefetches. The receiver read that
+/// line a lap ago, so fetching it takes as long as a message takes to travel. The receiver looks at
+/// its next cell only, so it does not take a line back that was fetched this early.
 const AHEAD: u64 = 8;
 
 /// The sender's half of a ring.
@@ -81,10 +81,16 @@ impl RingTx {
         unsafe { &*self.ends }
     }
 
-    /// Sends a message whose payload fits its cell.
+    /// The longest payload of a message.
+    #[inline(always)]
+    pub(crate) fn inline(&self) -> usize {
+        self.cells.inline()
+    }
+
+    /// Sends a message whose payload fits its cells.
     ///
     /// # Safety
-    /// `len` bytes at `data` are readable, and `len` is at most [`INLINE`](super::INLINE).
+    /// `len` bytes at `data` are readable, and `len` is at most [`inline`](Self::inline).
     #[inline(always)]
     pub(crate) unsafe fn push(&mut self, header: [u64; 3], data: *const u8, len: usize) -> Pushed {
         // SAFETY: the caller's promise, passed on.
@@ -127,11 +133,11 @@ impl RingTx {
 
     /// Whether `messages` messages would find room now.
     pub(crate) fn fits(&mut self, messages: usize) -> bool {
-        let messages = messages as u64;
-        if self.pos + messages > self.limit && self.refresh() == Pushed::Broken {
+        let cells = messages as u64 * self.cells.step();
+        if self.pos + cells > self.limit && self.refresh() == Pushed::Broken {
             return false;
         }
-        self.pos + messages <= self.limit
+        self.pos + cells <= self.limit
     }
 
     #[inline(always)]
@@ -154,10 +160,10 @@ impl RingTx {
         self.cells
             .control(index)
             .store(control(self.pos, len, bulk), Release);
-        self.pos += 1;
+        self.pos += self.cells.step();
         if !self.restarts {
             self.cells
-                .prefetch_for_write(self.cells.index(self.pos + AHEAD));
+                .prefetch_for_write(self.cells.index(self.pos + AHEAD * self.cells.step()));
         }
         Pushed::Done
     }

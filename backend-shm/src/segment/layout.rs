@@ -15,7 +15,7 @@ use portolan_core::transport::WIRE_VERSION;
 
 use crate::bell::BellWords;
 use crate::inbox::{self, Inbox};
-use crate::ring::{BEGINNING, Cell, Ends, TAG_BITS};
+use crate::ring::{BEGINNING, Cell, Ends, INLINE_WIDE, TAG_BITS};
 use crate::sync::{AtomicU32, AtomicU64};
 
 /// First word of every segment.
@@ -158,6 +158,7 @@ pub(crate) const fn layout_hash() -> u64 {
         inbox::PAYLOAD,
         TAG_BITS as usize,
         BEGINNING as usize,
+        INLINE_WIDE,
         OFFERS,
         REASON,
     ];

@@ -3,12 +3,18 @@
 /// The part of a message's header that matching uses.
 ///
 /// Length and message representation travel beside it, and play no part in matching.
+//
+// A header has source and tag in one word. If they were neighbours here, too, they would be read
+// together after they were written one by one, or one of them together with the context, and a
+// processor waits in such a load until all earlier stores are done: those of the last message's
+// cell, too.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+#[repr(C)]
 pub struct Envelope {
-    /// The context id of the communicator the message was sent on.
-    pub context: u32,
-    /// The sender's rank in that communicator.
+    /// The sender's rank in the communicator that the message was sent on.
     pub source: u32,
+    /// The context id of that communicator.
+    pub context: u32,
     /// The tag the sender gave it.
     pub tag: u32,
 }

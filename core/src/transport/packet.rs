@@ -275,7 +275,7 @@ impl<'a> Payload<'a> {
             } else if self.len & WORDS != 0 {
                 lines::copy_by_words(self.ptr, to, len);
             } else {
-                std::ptr::copy_nonoverlapping(self.ptr, to, len);
+                copy_short(self.ptr, to, len);
             }
         }
     }
@@ -367,7 +367,8 @@ impl std::fmt::Debug for Payload<'_> {
     }
 }
 
-/// Copies `len` bytes; up to 32 of them without a call, by pairs of overlapping words.
+/// Copies `len` bytes; up to 128 of them without a call, by pairs of overlapping blocks. Of more
+/// than 32 the end is copied first.
 ///
 /// # Safety
 /// `len` bytes at `from` are readable, as many at `to` writable, and the two do not overlap.
@@ -396,6 +397,14 @@ pub unsafe fn copy_short(from: *const u8, to: *mut u8, len: usize) {
                 *to = *from;
                 *to.add(len / 2) = *from.add(len / 2);
                 *to.add(len - 1) = *from.add(len - 1);
+            }
+            33..=64 => {
+                copy(from.add(len - 32), to.add(len - 32), 32);
+                copy(from, to, 32);
+            }
+            65..=128 => {
+                copy(from.add(len - 64), to.add(len - 64), 64);
+                copy(from, to, 64);
             }
             _ => copy(from, to, len),
         }
@@ -477,9 +486,9 @@ mod tests {
 
     #[test]
     fn every_length_is_copied_whole_and_nothing_beyond() {
-        let from: Vec<u8> = (1..=70).collect();
+        let from: Vec<u8> = (1..=140).collect();
         for len in 0..from.len() {
-            let mut to = [0_u8; 71];
+            let mut to = [0_u8; 141];
             // SAFETY: both are longer than `len`.
             unsafe { copy_short(from.as_ptr(), to.as_mut_ptr(), len) };
             assert_eq!(to[..len], from[..len]);

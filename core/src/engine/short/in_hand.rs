@@ -119,37 +119,40 @@ impl<T: Transport, L: Level> Engine<T, L> {
         };
         // As in `block_until`: the message goes into the caller's buffer.
         let guard = NoUnwind::new("a receive");
-        // SAFETY: the caller's promise.
-        let outcome = unsafe { self.recv_buf_in_hand(wanted, buf) };
+        let mut state = self.state.lock();
+        let in_hand = state.may_take_in_hand();
+        if in_hand {
+            let hand = &mut state.proto.hand;
+            (hand.wanted, hand.buf, hand.held) = (wanted, buf, Held::Open);
+            self.poll_in_hand(&mut state);
+            let hand = &mut state.proto.hand;
+            if hand.held == Held::Plain {
+                hand.held = Held::Nothing;
+                let (source, tag, bytes) = (hand.source, hand.tag, hand.bytes);
+                drop(state);
+                guard.done();
+                // On a path of its own, so that the parts of the status are written to where the
+                // caller wants them, and not copied there together.
+                return Ok(Status::received(source, tag, bytes));
+            }
+        }
+        let rest = match in_hand {
+            true => state.put_down(),
+            // SAFETY: the caller's promise.
+            false => unsafe { state.start_recv(&wanted.pattern(), Data::Contig(buf)) }.map(Err),
+        };
+        drop(state);
+        let outcome = self.end(rest);
         guard.done();
         outcome
     }
 
-    /// # Safety
-    /// As above.
-    #[inline(always)]
-    unsafe fn recv_buf_in_hand(&self, wanted: Wanted, buf: ContigBuf) -> Result<Status> {
-        let request = {
-            let mut state = self.state.lock();
-            if state.may_take_in_hand() {
-                let hand = &mut state.proto.hand;
-                (hand.wanted, hand.buf, hand.held) = (wanted, buf, Held::Open);
-                self.poll_in_hand(&mut state);
-                let hand = &mut state.proto.hand;
-                if hand.held == Held::Plain {
-                    hand.held = Held::Nothing;
-                    return Ok(Status::received(hand.source, hand.tag, hand.bytes));
-                }
-                match state.put_down()? {
-                    Ok(status) => return Ok(status),
-                    Err(request) => request,
-                }
-            } else {
-                // SAFETY: the caller's promise.
-                unsafe { state.start_recv(&wanted.pattern(), Data::Contig(buf))? }
-            }
-        };
-        self.wait(request)
+    /// Waits for what a receive in hand has become, if that is an ordinary receive.
+    fn end(&self, rest: Result<Result<Status, Request>>) -> Result<Status> {
+        match rest? {
+            Ok(status) => Ok(status),
+            Err(request) => self.wait(request),
+        }
     }
 
     /// The same for any other memory.
