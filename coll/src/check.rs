@@ -48,11 +48,13 @@ fn check_arguments<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>)
         comm,
         name: operation.name(),
     };
-    match *operation {
+    // By reference: an operation that is copied as soon as it was made is read in larger parts than
+    // it was written in, for which a processor waits.
+    match operation {
         Operation::Barrier => Ok(()),
         Operation::Bcast { data, root } => {
-            check.root(root)?;
-            check.data("the data", &data)
+            check.root(*root)?;
+            check.data("the data", data)
         }
         Operation::Gather {
             send,
@@ -60,16 +62,16 @@ fn check_arguments<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>)
             root,
             uneven,
         } => {
-            check.root(root)?;
-            check.rooted(root, "receive", recv.is_some(), send.is_some())?;
+            check.root(*root)?;
+            check.rooted(*root, "receive", recv.is_some(), send.is_some())?;
             check.optional("the contribution", send.as_ref())?;
-            check.parcel("the contribution", send.as_ref(), uneven)?;
-            let Some(recv) = recv.filter(|_| comm.rank() == root) else {
+            check.parcel("the contribution", send.as_ref(), *uneven)?;
+            let Some(recv) = recv.as_ref().filter(|_| comm.rank() == *root) else {
                 return Ok(());
             };
-            check.form(&recv, uneven)?;
-            check.target("the receive buffer", &recv, check.ranks())?;
-            check.own_block(send.as_ref(), &recv, "the contribution")
+            check.form(recv, *uneven)?;
+            check.target("the receive buffer", recv, check.ranks())?;
+            check.own_block(send.as_ref(), recv, "the contribution")
         }
         Operation::Scatter {
             send,
@@ -77,31 +79,31 @@ fn check_arguments<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>)
             root,
             uneven,
         } => {
-            check.root(root)?;
-            check.rooted(root, "send", send.is_some(), recv.is_some())?;
+            check.root(*root)?;
+            check.rooted(*root, "send", send.is_some(), recv.is_some())?;
             check.optional("the receive buffer", recv.as_ref())?;
-            check.parcel("the receive buffer", recv.as_ref(), uneven)?;
-            let Some(send) = send.filter(|_| comm.rank() == root) else {
+            check.parcel("the receive buffer", recv.as_ref(), *uneven)?;
+            let Some(send) = send.as_ref().filter(|_| comm.rank() == *root) else {
                 return Ok(());
             };
-            check.form(&send, uneven)?;
-            check.many("the send buffer", &send, check.ranks())?;
-            check.own_block(recv.as_ref(), &send, "the receive buffer")
+            check.form(send, *uneven)?;
+            check.many("the send buffer", send, check.ranks())?;
+            check.own_block(recv.as_ref(), send, "the receive buffer")
         }
         Operation::Allgather { send, recv } => {
             check.optional("the contribution", send.as_ref())?;
-            check.form(&recv, true)?;
-            check.target("the receive buffer", &recv, check.ranks())?;
-            check.own_block(send.as_ref(), &recv, "the contribution")
+            check.form(recv, true)?;
+            check.target("the receive buffer", recv, check.ranks())?;
+            check.own_block(send.as_ref(), recv, "the contribution")
         }
         Operation::Alltoall { send, recv } => {
-            if let Some(send) = &send {
+            if let Some(send) = send {
                 check.many("the send buffer", send, check.ranks())?;
-                check.same_form(send, &recv)?;
+                check.same_form(send, recv)?;
             }
-            check.target("the receive buffer", &recv, check.ranks())?;
+            check.target("the receive buffer", recv, check.ranks())?;
             let send = send.as_ref();
-            send.map_or(Ok(()), |send| check.to_itself(send, &recv))
+            send.map_or(Ok(()), |send| check.to_itself(send, recv))
         }
         Operation::Reduce {
             send,
@@ -109,18 +111,18 @@ fn check_arguments<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>)
             op,
             root,
         } => {
-            check.root(root)?;
-            check.rooted(root, "receive", recv.is_some(), send.is_some())?;
-            let recv = recv.filter(|_| comm.rank() == root);
+            check.root(*root)?;
+            check.rooted(*root, "receive", recv.is_some(), send.is_some())?;
+            let recv = recv.as_ref().filter(|_| comm.rank() == *root);
             check.optional("the contribution", send.as_ref())?;
-            check.optional("the receive buffer", recv.as_ref())?;
-            check.alike(send.as_ref(), recv.as_ref(), 1)?;
-            let data = send.or(recv);
+            check.optional("the receive buffer", recv)?;
+            check.alike(send.as_ref(), recv, 1)?;
+            let data = send.as_ref().or(recv);
             data.map_or(Ok(()), |data| check.operator(op, data.layout))
         }
         Operation::Allreduce { send, recv, op } | Operation::Scan { send, recv, op, .. } => {
-            check.reduction(send.as_ref(), &recv, op)?;
-            check.alike(send.as_ref(), Some(&recv), 1)
+            check.reduction(send.as_ref(), recv, op)?;
+            check.alike(send.as_ref(), Some(recv), 1)
         }
         Operation::ReduceScatter {
             send,
@@ -128,25 +130,25 @@ fn check_arguments<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>)
             counts,
             op,
         } => {
-            check.reduction(send.as_ref(), &recv, op)?;
+            check.reduction(send.as_ref(), recv, op)?;
             let (size, rank) = (comm.size() as usize, comm.rank() as usize);
-            check.scattered(send.as_ref(), &recv, counts, size, rank)
+            check.scattered(send.as_ref(), recv, counts, size, rank)
         }
         Operation::ReduceScatterBlock { send, recv, op } => {
-            check.reduction(send.as_ref(), &recv, op)?;
-            check.all_blocks(&recv, comm.size() as usize)?;
-            check.alike(send.as_ref(), Some(&recv), 1)
+            check.reduction(send.as_ref(), recv, op)?;
+            check.all_blocks(recv, comm.size() as usize)?;
+            check.alike(send.as_ref(), Some(recv), 1)
         }
         Operation::NeighbourAllgather { send, recv } => {
             let (sources, _) = check.neighbours()?;
-            check.data("the contribution", &send)?;
-            check.form(&recv, true)?;
-            check.target("the receive buffer", &recv, sources)
+            check.data("the contribution", send)?;
+            check.form(recv, true)?;
+            check.target("the receive buffer", recv, sources)
         }
         Operation::NeighbourAlltoall { send, recv } => {
             let (sources, destinations) = check.neighbours()?;
-            check.many("the send buffer", &send, destinations)?;
-            check.target("the receive buffer", &recv, sources)
+            check.many("the send buffer", send, destinations)?;
+            check.target("the receive buffer", recv, sources)
         }
     }
 }

@@ -5,11 +5,11 @@ use std::fmt::{Display, Formatter};
 use portolan_core::buffer::TypedBuf;
 use portolan_core::{Device, ErrorKind, Result};
 
-use super::Check;
 use super::overlaps::{
     Block, are_in_order, pair_of_overlapping, pair_that_reaches_into_another,
     pair_with_a_byte_in_common, pair_with_an_item_in_common,
 };
+use super::{Check, are_right};
 use crate::args::Many;
 use crate::state;
 
@@ -19,6 +19,17 @@ pub(super) struct Places {
     pub(super) count: usize,
     /// The word for one of them in error messages.
     pub(super) one: &'static str,
+}
+
+impl Many<'_> {
+    /// Whether these are valid blocks without gaps, one behind the other: the common case, which is
+    /// quick to check.
+    #[inline]
+    fn are_plain(&self, places: Places) -> bool {
+        let Self::Equal(buf) = self else { return false };
+        let all = buf.count.checked_mul(places.count);
+        all.is_some_and(|all| are_right(buf.ptr, all, buf.layout))
+    }
 }
 
 /// A block, as error messages name it. The text is only formatted if there is an error, because
@@ -49,7 +60,16 @@ impl<D: Device> Check<'_, D> {
     }
 
     /// Checks blocks that are read.
+    #[inline]
     pub(super) fn many(&self, which: &str, many: &Many<'_>, places: Places) -> Result<()> {
+        match many.are_plain(places) {
+            true => Ok(()),
+            false => self.any_blocks(which, many, places),
+        }
+    }
+
+    #[inline(never)]
+    fn any_blocks(&self, which: &str, many: &Many<'_>, places: Places) -> Result<()> {
         let Places { count: size, one } = places;
         let listed = |counts: &[usize], displacements: &[isize], layouts: usize| {
             if (counts.len(), displacements.len(), layouts) == (size, size, size) {
@@ -126,8 +146,17 @@ impl<D: Device> Check<'_, D> {
     /// all blocks, its items reach into each other, and the blocks together are small. Otherwise
     /// only overlaps that are found more cheaply are an error: the same item in two blocks, or the
     /// first or last byte of one block inside another.
+    #[inline]
     pub(super) fn target(&self, which: &str, many: &Many<'_>, places: Places) -> Result<()> {
-        self.many(which, many, places)?;
+        match many.are_plain(places) {
+            true => Ok(()),
+            false => self.any_target(which, many, places),
+        }
+    }
+
+    #[inline(never)]
+    fn any_target(&self, which: &str, many: &Many<'_>, places: Places) -> Result<()> {
+        self.any_blocks(which, many, places)?;
         if let Many::Equal(buf) = many
             && buf.layout.is_contiguous()
         {

@@ -511,10 +511,18 @@ unsafe fn run_on<D: Device>(
     let outcome = unsafe { dispatch(steps, operation, number) };
     guard.done();
     boards.leave();
-    if !matches!(outcome, Ok(Way::Messages)) {
-        state.count(Counters::Operations, 1);
+    // Part by part, as in `Steps::end`.
+    match outcome {
+        Ok(Way::Messages) => Ok(Way::Messages),
+        Ok(Way::Done) => {
+            state.count(Counters::Operations, 1);
+            Ok(Way::Done)
+        }
+        Err(error) => {
+            state.count(Counters::Operations, 1);
+            Err(error)
+        }
     }
-    outcome
 }
 
 #[inline(always)]

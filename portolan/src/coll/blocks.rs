@@ -54,6 +54,7 @@ impl Blocks {
     }
 
     /// The blocks of `all`, after checking that each lies within it.
+    #[inline(always)]
     pub(super) fn of<'a, L: Level, D: Device>(
         &'a self,
         which: Which<'_, L, D>,
@@ -100,6 +101,7 @@ impl<'a, L: Level, D: Device> Which<'a, L, D> {
     }
 
     /// Number of items in each of the equal blocks.
+    #[inline]
     pub(super) fn each(&self, all: &TypedBuf<'_>) -> Result<usize> {
         let (blocks, of) = self.blocks;
         if blocks == 0 {

@@ -464,12 +464,13 @@ impl<'a, D: Device> Steps<'a, D> {
         self.wake_all();
     }
 
-    /// Ends an operation that is done.
+    /// Ends an operation that is done. (By reference: a copy of the steps would be read in larger
+    /// parts than they have just been written in, for which a processor waits.)
     ///
     /// # Errors
     /// As [`end_by`](Self::end_by).
     #[inline]
-    pub(in crate::direct) fn end(self, kind: Kind, len: usize) -> Result<Way> {
+    pub(in crate::direct) fn end(&mut self, kind: Kind, len: usize) -> Result<Way> {
         self.end_by(Way::Done, kind, len)
     }
 
@@ -481,15 +482,15 @@ impl<'a, D: Device> Steps<'a, D> {
     /// which operation it is, [`TypeMismatch`](portolan_core::ErrorKind::TypeMismatch) if a rank
     /// showed items of another sort.
     #[inline]
-    pub(in crate::direct) fn end_by(mut self, way: Way, kind: Kind, len: usize) -> Result<Way> {
+    pub(in crate::direct) fn end_by(&mut self, way: Way, kind: Kind, len: usize) -> Result<Way> {
         if let Some(odd) = self.odd {
-            crate::direct::blocking::bcast::pass_pieces(&mut self, odd.header)?;
+            crate::direct::blocking::bcast::pass_pieces(self, odd.header)?;
         }
         if self.size() > RADIX {
             // (Relaxed: this thread stored it, at the end of the operation before.)
             let begin = self.boards.step.load(Ordering::Relaxed);
             let taken = self.step.wrapping_sub(begin);
-            exchange::fill(&mut self, kind, taken)?;
+            exchange::fill(self, kind, taken)?;
         }
         self.boards.step.store(self.step, Ordering::Relaxed);
         self.boards.proved.store(self.proved, Ordering::Relaxed);
