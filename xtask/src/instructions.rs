@@ -16,7 +16,7 @@ const RECORD: &str = "benches/instructions.txt";
 /// The functions `measured_…` of programs in `benches/examples` that are counted. Each kind has a
 /// program of its own, because the compiler's choice of what to inline into a function depends on
 /// where else that code is used.
-const STEPS: [(&str, &[&str]); 2] = [
+pub(crate) const STEPS: [(&str, &[&str]); 2] = [
     ("step", &["send", "recv", "post", "start", "finish"]),
     (
         "step_collectives",

@@ -1,9 +1,10 @@
 //! Repository chores: `cargo xtask test`, `cargo xtask check-layout`, `cargo xtask instructions`,
-//! `cargo xtask goals`, `cargo xtask docs`, `cargo xtask bindgen`.
+//! `cargo xtask stalls`, `cargo xtask goals`, `cargo xtask docs`, `cargo xtask bindgen`.
 //!
 //! - [`mod@test`]: runs the lanes that tell whether the tree is good, and counts their checks.
 //! - [`layout`]: the house rules that a program can check.
 //! - [`instructions`]: how many instructions a small message costs.
+//! - [`stalls`]: which of its loads wait for earlier stores.
 //! - [`goals`]: measures the project's goals, and tells which are met.
 //! - [`docs`]: writes the pages of `docs/` that are generated from the source.
 //! - [`bindgen`]: generates the bindings of C libraries again.
@@ -21,6 +22,7 @@ mod goals;
 mod instructions;
 mod layout;
 mod repo;
+mod stalls;
 mod test;
 mod wheel;
 
@@ -50,6 +52,8 @@ enum Command {
     CheckLayout,
     /// Count the instructions of an 8-byte message and compare with what is recorded
     Instructions(instructions::Args),
+    /// Find the loads of an 8-byte message that wait for earlier stores
+    Stalls(stalls::Args),
     /// Measure the project's goals beside its peers, and say which are met (needs a quiet machine)
     Goals(goals::Args),
     /// Write the pages of docs/ that are made from the source
@@ -63,6 +67,7 @@ fn main() -> ExitCode {
         Command::Test(args) => test::main(&repo, &args),
         Command::CheckLayout => layout::main(&repo),
         Command::Instructions(args) => instructions::main(&repo, &args),
+        Command::Stalls(args) => stalls::main(&repo, &args),
         Command::Goals(args) => goals::main(&repo, &args),
         Command::Docs => docs::main(&repo),
         Command::Bindgen => bindgen::main(&repo),

@@ -155,6 +155,7 @@ macro_rules! reduction {
 
         impl<S: Buffer, R: BufferMut<Item = S::Item>> $name<SendRecv<S, R>> {
             /// Every rank contributes `send` and receives its result into `recv`, which is as long.
+            #[inline]
             pub fn new(
                 send: impl IntoData<Buffer = S>,
                 recv: impl IntoData<Buffer = R>,

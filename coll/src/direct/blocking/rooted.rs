@@ -62,7 +62,9 @@ pub(in crate::direct) unsafe fn gather<D: Device>(
     let outcome = steps.end(kind, len);
     // SAFETY: from the caller.
     let sent = unsafe { messages.exchange(comm, state, number) };
-    outcome.and_then(|way| sent.map(|()| way))
+    let way = outcome?;
+    sent?;
+    Ok(way)
 }
 
 /// The part in a gather of a rank whose block goes as a message.
@@ -93,8 +95,9 @@ unsafe fn give<D: Device>(
     // SAFETY: from the caller.
     let sent = unsafe { messages.exchange_watched(comm, state, number, comes) };
     steps.next();
-    let outcome = steps.end(Kind::Gather, mine.len());
-    outcome.and_then(|way| sent.map(|()| way))
+    let way = steps.end(Kind::Gather, mine.len())?;
+    sent?;
+    Ok(way)
 }
 
 /// The root's part in a gather.
@@ -178,8 +181,9 @@ pub(in crate::direct) unsafe fn scatter<D: Device>(
         }
         (None, None) => unreachable!("`check` has seen a buffer"),
     };
-    let outcome = steps.end(Kind::Scatter, len);
-    outcome.and_then(|way| sent.map(|()| way))
+    let way = steps.end(Kind::Scatter, len)?;
+    sent?;
+    Ok(way)
 }
 
 /// Sends the parts that are too long for the board to the ranks that wait for them.
