@@ -35,19 +35,19 @@ impl Ring {
         })
     }
 
-    fn cells(&self) -> Cells {
+    fn cells(&self, wide: bool) -> Cells {
         // SAFETY: each test makes one sender and one receiver, which do not outlive the ring.
-        unsafe { Cells::new(self.cells.as_ptr(), self.cells.len() as u32, false) }
+        unsafe { Cells::new(self.cells.as_ptr(), self.cells.len() as u32, wide) }
     }
 
-    fn tx(&self, restarts: bool) -> RingTx {
+    fn tx(&self, restarts: bool, wide: bool) -> RingTx {
         // SAFETY: as above.
-        unsafe { RingTx::new(self.cells(), &raw const self.ends, restarts) }
+        unsafe { RingTx::new(self.cells(wide), &raw const self.ends, restarts) }
     }
 
-    fn rx(&self) -> RingRx {
+    fn rx(&self, wide: bool) -> RingRx {
         // SAFETY: as above.
-        unsafe { RingRx::new(self.cells(), &raw const self.ends) }
+        unsafe { RingRx::new(self.cells(wide), &raw const self.ends) }
     }
 }
 
@@ -84,13 +84,13 @@ fn pop_blocking(rx: &mut RingRx) -> u64 {
 }
 
 /// Checks that `messages` messages arrive in order through a ring of `cells` cells.
-fn in_order(messages: u64, cells: u32, restarts: bool) {
+fn in_order(messages: u64, cells: u32, restarts: bool, wide: bool) {
     check(move || {
         let ring = Ring::new(cells);
         let sender = {
             let ring = Arc::clone(&ring);
             thread::spawn(move || {
-                let mut tx = ring.tx(restarts);
+                let mut tx = ring.tx(restarts, wide);
                 for number in 0..messages {
                     while push(&mut tx, number) != Pushed::Done {
                         thread::yield_now();
@@ -98,7 +98,7 @@ fn in_order(messages: u64, cells: u32, restarts: bool) {
                 }
             })
         };
-        let mut rx = ring.rx();
+        let mut rx = ring.rx(wide);
         for number in 0..messages {
             assert_eq!(pop_blocking(&mut rx), number);
         }
@@ -111,7 +111,7 @@ fn in_order(messages: u64, cells: u32, restarts: bool) {
 /// Two and a half laps through a ring of two cells.
 #[test]
 fn a_ring_hands_over_in_order() {
-    in_order(5, 2, false);
+    in_order(5, 2, false, false);
 }
 
 /// In the model a beginning is one cell, so each message may go into the next cell or into the
@@ -119,7 +119,13 @@ fn a_ring_hands_over_in_order() {
 /// the second.)
 #[test]
 fn a_ring_that_starts_over_hands_over_in_order() {
-    in_order(5, 4, true);
+    in_order(5, 4, true, false);
+}
+
+/// As many messages as in the first test, each of which takes two cells.
+#[test]
+fn a_wide_ring_hands_over_in_order() {
+    in_order(5, 4, false, true);
 }
 
 /// A rank that announces its sleep, looks once more and then sleeps is woken.
@@ -206,7 +212,7 @@ fn two_sleepers_on_one_bell() {
 fn a_starved_sender_is_woken() {
     check(|| {
         let shared = Arc::new((Ring::new(2), BellWords::new()));
-        let mut tx = shared.0.tx(false);
+        let mut tx = shared.0.tx(false, false);
         for number in 0..2 {
             assert_eq!(push(&mut tx, number), Pushed::Done);
         }
@@ -214,7 +220,7 @@ fn a_starved_sender_is_woken() {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
                 let (ring, bell) = &*shared;
-                let mut rx = ring.rx();
+                let mut rx = ring.rx(false);
                 for number in 0..3 {
                     assert_eq!(pop_blocking(&mut rx), number);
                     let starved = &ring.ends.starved.0;
@@ -273,7 +279,7 @@ fn the_switch_from_inbox_to_ring_keeps_the_order() {
                 while !inbox.delivered(first) {
                     thread::yield_now();
                 }
-                let mut tx = ring.tx(false);
+                let mut tx = ring.tx(false, false);
                 let _ = post(inbox, 0, 1, Kind::Ring);
                 assert_eq!(push(&mut tx, 1), Pushed::Done);
             })
@@ -297,7 +303,7 @@ fn the_switch_from_inbox_to_ring_keeps_the_order() {
                 if arrived.from == 1 {
                     from_other += 1;
                 } else if arrived.kind == Kind::Ring as u32 {
-                    rx = Some(ring.rx());
+                    rx = Some(ring.rx(false));
                 } else {
                     assert_eq!(arrived.header[0], expected);
                     expected += 1;

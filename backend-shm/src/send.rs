@@ -2,7 +2,7 @@
 //!
 //! Budget of a short packet to a rank for which this rank already has a ring: 0 allocations, 0
 //! system calls (1 to wake a sleeper), 0 locked instructions, 1 cache line written for up to 32
-//! bytes of payload.
+//! bytes of payload (2 for more, up to 88, in a wide ring).
 
 use std::num::NonZeroU64;
 

@@ -72,7 +72,7 @@ pub(crate) fn main(repo: &Repo, args: &Args) -> Result<ExitCode, Failure> {
 /// The loads that wait in a step, each once, however often it is made.
 pub(crate) fn find(repo: &Repo, program: &str, step: &str) -> Result<Vec<String>, Failure> {
     let symbols = Symbols::of(repo, program)?;
-    let measured = symbols.starting_with_name(&format!("measured_{step}"))?;
+    let measured = symbols.place_of(&format!("measured_{step}"))?;
     // The program lies at the same place in both runs: valgrind does not move it.
     let mut seen = HashSet::new();
     trace(repo, program, step, 1, |event| {
@@ -288,8 +288,8 @@ impl Symbols {
         Self(text.lines().filter_map(symbol).collect())
     }
 
-    /// Where the function is in whose name `part` is the last word.
-    fn starting_with_name(&self, part: &str) -> Result<u64, Failure> {
+    /// Where the function is in whose path `part` is a word.
+    fn place_of(&self, part: &str) -> Result<u64, Failure> {
         let is_it = |name: &&String| name.rsplit("::").any(|word| word == part);
         let found = self.0.iter().find(|(_, name)| is_it(name));
         let found = found.ok_or_else(|| format!("the program has no function {part}"))?;
@@ -400,9 +400,9 @@ mod tests {
         let text = "0000000000001000 t a::one\n0000000000001100 T measured_send\n\
                     0000000000003000 d data\n0000000000001200 t b::two\n";
         let symbols = Symbols::parse(text);
-        let measured = symbols.starting_with_name("measured_send").unwrap();
+        let measured = symbols.place_of("measured_send").unwrap();
         assert_eq!(measured, 0x1100);
-        assert!(symbols.starting_with_name("measured").is_err());
+        assert!(symbols.place_of("measured").is_err());
         let seen = HashSet::from([0x10_9100, 0x10_9000, 0x10_9200, 0x20_1100, 0x10_9104]);
         let base = symbols.base(measured, &seen);
         assert_eq!(base, Some(0x10_8000));
