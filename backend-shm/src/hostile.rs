@@ -5,6 +5,7 @@ use portolan_core::transport::{Header, Payload, Sent, Sink, Transport};
 use proptest::prelude::*;
 
 use crate::config::Config;
+use crate::inbox::Kind;
 use crate::segment::layout::{Head, RankArea};
 use crate::shm::Shm;
 use crate::sync::Ordering::Relaxed;
@@ -49,14 +50,18 @@ fn send(shm: &mut Shm, to: u32, len: usize) -> Sent {
 }
 
 /// Two ranks with rings and bulk areas in both directions.
-fn pair() -> Vec<Shm> {
+fn strangers() -> Vec<Shm> {
     let config = Config {
         ring: 4096,
         bulk: 32 << 10,
         max: 64 << 20,
         ..Config::default()
     };
-    let mut ranks = in_process_with(2, &config).unwrap();
+    in_process_with(2, &config).unwrap()
+}
+
+fn pair() -> Vec<Shm> {
+    let mut ranks = strangers();
     let mut reader = Reader {
         ranks: 2,
         asked: 0,
@@ -212,6 +217,40 @@ fn nonsense_in_a_ring_is_the_end_of_the_peer() {
         "{why}"
     );
     assert_eq!(send(&mut ranks[1], 0, 8), Sent::Gone);
+}
+
+#[test]
+fn a_ring_that_cannot_be_one_is_the_end_of_the_peer() {
+    for (moved, more, wide, is_one) in [
+        (0, 0, 0, true),
+        (0, 0, 1, true),
+        (0, 0, 2, false),
+        (0, 1, 0, false),
+        (64, 0, 0, false),
+        (1 << 40, 0, 0, false),
+    ] {
+        let mut ranks = strangers();
+        let mut reader = Reader {
+            ranks: 2,
+            asked: 0,
+            sum: 0,
+        };
+        let cells = ranks[0].geometry.ring_cells;
+        let bytes = crate::link::ring_bytes(cells);
+        let (offset, _) = ranks[0].segment.extend(bytes, "a ring").unwrap();
+        let header = [offset + moved, u64::from(cells) + more, wide];
+        let inbox = &ranks[0].segment.rank(1).inbox;
+        // SAFETY: no bytes are read.
+        let posted = unsafe { inbox.post(0, 0, Kind::Ring, header, std::ptr::null(), 0) };
+        assert!(posted.is_some());
+        ranks[1].poll(&mut reader);
+        assert_eq!(ranks[1].incoming.len(), usize::from(is_one), "{header:?}");
+        let why = ranks[1].failure_of(0);
+        assert_eq!(why.is_none(), is_one, "{header:?}");
+        if let Some(why) = why {
+            assert!(why.contains("a ring that cannot be one"), "{why}");
+        }
+    }
 }
 
 #[test]
