@@ -10,7 +10,11 @@ use portolan_conformance::run_process;
 use portolan_core::config::Settings;
 use portolan_core::level::Single;
 use portolan_core::{Device, Engine, job};
-use portolan_shm::Shm;
+use portolan_shm::{SharedAllocator, Shm};
+
+/// Receivers read vectors where they are, unless `PORTOLAN_SHM_ALLOC_MIN` is longer than they are.
+#[global_allocator]
+static ALLOCATOR: SharedAllocator = SharedAllocator::new();
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let settings = Settings::from_env()?;

@@ -31,6 +31,9 @@ pub struct Config {
     pub max: usize,
     /// Largest message, in bytes, that is sent eagerly; 0 chooses the transport's default.
     pub eager: usize,
+    /// Shortest allocation, in bytes, that a [`SharedAllocator`](crate::SharedAllocator) takes from
+    /// the segment; at least a page.
+    pub alloc_min: usize,
     /// When a receiver reads a sender's buffer itself.
     pub cma: Cma,
     /// Whether a receiver takes the cache lines of a payload that it has read ([`lines`]).
@@ -50,6 +53,7 @@ impl Default for Config {
             bulk: 256 << 10,
             max: 0,
             eager: 0,
+            alloc_min: 8 << 10,
             cma: Cma::Auto,
             take: lines::better_taken(),
             by_words: lines::better_by_words(),
@@ -67,6 +71,7 @@ impl Config {
             bulk: settings.shm_bulk(),
             max: settings.shm_max().unwrap_or(0),
             eager: settings.eager_max(),
+            alloc_min: settings.shm_alloc_min(),
             cma: match settings.shm_cma() {
                 Switch::Auto => Cma::Auto,
                 Switch::On => Cma::On,

@@ -6,11 +6,10 @@
 //! system, and its place in the segment stays with the owner; so reused blocks are zeroed, and
 //! reuse involves no other rank.
 
-use std::collections::BTreeMap;
-
 use portolan_core::transport::DirectMemory;
 use portolan_core::{Error, ErrorKind, Result};
 
+use crate::pieces::Pieces;
 use crate::segment::Segment;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
@@ -51,8 +50,7 @@ impl Key {
 /// The places of the blocks that this rank has freed, and its count of generations.
 #[derive(Debug, Default)]
 pub(crate) struct Heap {
-    /// Free places: offset → length.
-    free: BTreeMap<u64, u64>,
+    free: Pieces,
     generation: u64,
     used: u64,
 }
@@ -72,11 +70,11 @@ impl Heap {
         // `extend` refuses a length that is longer than any segment.
         let pages = (len as u64).max(1).checked_next_multiple_of(PAGE);
         let total = pages.map_or(u64::MAX, |len| len.saturating_add(PAGE));
-        let offset = match self.take(total) {
+        let offset = match self.free.take(total) {
             Some(offset) => {
                 if let Err(error) = segment.restore(offset, total, "memory for direct access") {
                     segment.release(offset, total);
-                    self.give(offset, total);
+                    self.free.give(offset, total);
                     return Err(error);
                 }
                 offset
@@ -122,31 +120,7 @@ impl Heap {
         }
         segment.release(offset, total);
         self.used = self.used.saturating_sub(total);
-        self.give(offset, total);
-    }
-
-    /// Takes space from the first free piece that is long enough.
-    fn take(&mut self, len: u64) -> Option<u64> {
-        let (&offset, &have) = self.free.iter().find(|(_, have)| **have >= len)?;
-        self.free.remove(&offset);
-        if have > len {
-            self.free.insert(offset + len, have - len);
-        }
-        Some(offset)
-    }
-
-    /// Adds a free piece, joined with its free neighbours.
-    fn give(&mut self, mut offset: u64, mut len: u64) {
-        if let Some(after) = self.free.remove(&(offset + len)) {
-            len += after;
-        }
-        if let Some((&before, &have)) = self.free.range(..offset).next_back()
-            && before + have == offset
-        {
-            self.free.remove(&before);
-            (offset, len) = (before, len + have);
-        }
-        self.free.insert(offset, len);
+        self.free.give(offset, total);
     }
 }
 
@@ -182,19 +156,6 @@ pub(crate) fn map(segment: &Segment, owner: u32, key: &[u8; 32]) -> Option<(*mut
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn freed_neighbours_become_one_piece() {
-        let mut heap = Heap::default();
-        heap.give(8192, 4096);
-        heap.give(0, 4096);
-        heap.give(4096, 4096);
-        assert_eq!(heap.free, BTreeMap::from([(0, 12288)]));
-        assert_eq!(heap.take(4096), Some(0));
-        assert_eq!(heap.take(16384), None);
-        assert_eq!(heap.take(8192), Some(4096));
-        assert!(heap.free.is_empty());
-    }
 
     #[test]
     fn a_key_survives_its_bytes() {

@@ -50,6 +50,8 @@
 // Under loom, only the lock-free structures are compiled: see `sync`.
 #[cfg(not(loom))]
 mod addr;
+#[cfg(not(loom))]
+mod allocator;
 mod bell;
 #[cfg(not(loom))]
 mod bulk;
@@ -80,6 +82,8 @@ mod one_sided;
 mod open;
 mod optional;
 #[cfg(not(loom))]
+mod pieces;
+#[cfg(not(loom))]
 mod places;
 #[cfg(not(loom))]
 mod progress;
@@ -96,6 +100,8 @@ mod sync;
 #[cfg(not(loom))]
 mod watch;
 
+#[cfg(not(loom))]
+pub use allocator::SharedAllocator;
 #[cfg(not(loom))]
 pub use config::{Cma, Config};
 #[cfg(not(loom))]

@@ -3,6 +3,7 @@
 use portolan_core::comm::NoUnwind;
 use portolan_core::transport::{Exposure, Pulled, Pulls};
 
+use crate::allocator;
 use crate::config::Cma;
 use crate::pull::{Access, Local, Place, Puller, Read};
 use crate::ring::CELL;
@@ -133,7 +134,7 @@ fn ended(shm: &mut Shm, peer: u32) -> Pulled {
 pub(crate) fn describe(shm: &Shm) -> Vec<(String, String)> {
     let kib = |bytes: u64| format!("{} KiB", bytes >> 10);
     let fact = |name: &str, value: String| (name.to_owned(), value);
-    vec![
+    let mut facts = vec![
         fact(
             "segment",
             format!("{} MiB of address space", shm.segment.total() >> 20),
@@ -145,7 +146,13 @@ pub(crate) fn describe(shm: &Shm) -> Vec<(String, String)> {
         fact("bulk area per pair", kib(shm.geometry.bulk_bytes)),
         fact("large copies", large_copies(shm)),
         fact("wake-up", wake_up(shm).to_owned()),
-    ]
+    ];
+    let (held, refusals) = (allocator::held(&shm.segment), allocator::refusals());
+    if held > 0 || refusals > 0 {
+        let value = format!("{}, {refusals} allocations found no room", kib(held));
+        facts.push(fact("the program's allocator", value));
+    }
+    facts
 }
 
 fn wake_up(shm: &Shm) -> &'static str {

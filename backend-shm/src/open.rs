@@ -21,6 +21,7 @@ use portolan_core::transport::{Header, Payload, Sent, Sink, Transport};
 use portolan_core::{Error, ErrorKind, Result};
 
 use crate::addr::{Address, Process};
+use crate::allocator;
 use crate::bell;
 use crate::config::Config;
 use crate::hand_over::{self, Giver};
@@ -80,6 +81,7 @@ pub fn open_with(job: &mut dyn Bootstrap, config: &Config) -> Result<Shm, Error>
     job.fence().map_err(job_failed)?;
     let processes: Arc<[Process]> = everyone.iter().map(|address| address.process).collect();
     let watcher = Watcher::start(Arc::clone(&segment), rank, Arc::clone(&processes))?;
+    allocator::attach(&segment, config.alloc_min);
     Shm::new(
         segment,
         rank,

@@ -502,7 +502,10 @@ unsafe impl Transport for Shm {
     }
 
     fn memory_used(&self) -> u64 {
-        size_of::<crate::segment::layout::RankArea>() as u64 + self.ring_memory + self.heap.used()
+        size_of::<crate::segment::layout::RankArea>() as u64
+            + self.ring_memory
+            + self.heap.used()
+            + crate::allocator::held(&self.segment)
     }
 
     fn describe(&self) -> Vec<(String, String)> {

@@ -15,6 +15,7 @@ use portolan::World;
 use portolan_examples::heat::{self, HeatConfig, HeatReport};
 
 use crate::again::{self, Again};
+use crate::bench;
 use crate::cli::{Cli, Command, DemoArgs};
 
 /// Prefix of the lines in a device's state that say what its transport has chosen.
@@ -23,7 +24,7 @@ const TRANSPORT: &str = "transport ";
 /// Starts the jobs, or runs one rank of the first.
 pub(crate) fn main(args: &DemoArgs) -> ExitCode {
     if again::is_rank() {
-        return portolan::run(|world| rank(args, &world));
+        return bench::builder().run(|world| rank(args, &world));
     }
     let heat = Again {
         ranks: args.ranks,

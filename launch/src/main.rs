@@ -24,6 +24,11 @@ use clap::Parser;
 
 use cli::{Cli, Command};
 
+/// For `bench`, which can measure programs that have it.
+#[cfg(feature = "shm")]
+#[global_allocator]
+static ALLOCATOR: portolan::SharedAllocator = portolan::SharedAllocator::new();
+
 fn main() -> ExitCode {
     // Needed because this command waits for every process that it starts.
     os::hear_of_children();

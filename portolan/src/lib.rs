@@ -86,6 +86,9 @@ pub use portolan_core::{Blame, Device, Error, ErrorKind, Result, Status};
 pub use portolan_datatype as datatype;
 pub use portolan_datatype::{Datatype, Layout, Op};
 
+#[cfg(feature = "shm")]
+pub use portolan_shm::SharedAllocator;
+
 pub use any::AnyDevice;
 pub use builder::{Builder, init};
 pub use choose::{TransportInfo, rank_variables, transports};

@@ -10,6 +10,7 @@ use portolan_core::{Error, ErrorKind, Result};
 
 use super::Segment;
 use super::turn::Turn;
+use crate::allocator::aside;
 use crate::memory_limit;
 use crate::sync::Ordering::Relaxed;
 
@@ -33,16 +34,24 @@ impl Segment {
             .max(1)
             .checked_next_multiple_of(PAGE)
             .ok_or_else(|| self.full(len, what))?;
-        let turn = Turn::take(&self.allocating, self.fd());
-        memory_limit::check(len, what)?;
-        let offset = self.reserve(len).ok_or_else(|| self.full(len, what))?;
-        if let Err(error) = allocate(self.fd(), offset, len) {
-            self.give_back(offset, len);
-            return Err(error);
-        }
-        drop(turn);
+        let offset = self.in_turn(|| {
+            memory_limit::check(len, what)?;
+            let offset = self.reserve(len).ok_or_else(|| self.full(len, what))?;
+            let allocated = allocate(self.fd(), offset, len);
+            allocated.inspect_err(|_| self.give_back(offset, len))?;
+            Ok(offset)
+        })?;
         self.touch(offset, len);
         Ok((offset, len))
+    }
+
+    /// Does `work` while no other rank allocates. (What it allocates in the program's own memory
+    /// must not need a turn, too, so it is done [`aside`].)
+    fn in_turn<R>(&self, work: impl FnOnce() -> Result<R>) -> Result<R> {
+        aside(|| {
+            let _turn = Turn::take(&self.allocating, self.fd());
+            work()
+        })
     }
 
     /// Gives an extent back that was reserved and has no memory. Without this, a program that asks
@@ -79,10 +88,10 @@ impl Segment {
 
     /// Allocates again the memory of an extent that was released.
     pub(crate) fn restore(&self, offset: u64, len: u64, what: &str) -> Result<()> {
-        let turn = Turn::take(&self.allocating, self.fd());
-        memory_limit::check(len, what)?;
-        allocate(self.fd(), offset, len)?;
-        drop(turn);
+        self.in_turn(|| {
+            memory_limit::check(len, what)?;
+            allocate(self.fd(), offset, len)
+        })?;
         self.touch(offset, len);
         Ok(())
     }
@@ -97,6 +106,19 @@ impl Segment {
                 self.base.add(offset as usize).cast(),
                 len as usize,
                 libc::MADV_POPULATE_WRITE,
+            )
+        };
+    }
+
+    /// Lets core dumps have an extent, which they do not have otherwise.
+    pub(crate) fn dump(&self, offset: u64, len: u64) {
+        debug_assert!(offset + len <= self.total as u64);
+        // SAFETY: the range lies in the mapping, and the advice changes no contents.
+        unsafe {
+            libc::madvise(
+                self.base.add(offset as usize).cast(),
+                len as usize,
+                libc::MADV_DODUMP,
             )
         };
     }

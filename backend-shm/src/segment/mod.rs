@@ -53,6 +53,29 @@ impl Segment {
         self.total
     }
 
+    /// Where the file is mapped: its first address, and the length.
+    pub(crate) fn range(&self) -> (usize, usize) {
+        (self.base.expose_provenance(), self.total)
+    }
+
+    /// Puts a copy of its own in the place of what this process shares: for a forked child. Writes
+    /// then stay in the child. (If the system refuses that, all stays as it is.)
+    pub(crate) fn become_private(&self) {
+        let used = self.head().used.0.load(Relaxed).min(self.total as u64);
+        // SAFETY: it replaces pages of this mapping by the same ones of the same file, and the
+        // child has no other thread. Where the system refuses, it leaves the old ones.
+        unsafe {
+            libc::mmap(
+                self.base.cast(),
+                used as usize,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_FIXED | libc::MAP_NORESERVE,
+                self.fd(),
+                0,
+            )
+        };
+    }
+
     /// The head of the segment.
     #[inline(always)]
     pub(crate) fn head(&self) -> &Head {

@@ -77,6 +77,10 @@ settings! {
     /// sparse: what is not used costs nothing, and what would use more than there is is refused.
     "SHM_MAX" => shm_max: Option<Bytes>, default "", unit "bytes", range 1 << 20, 1 << 46;
 
+    /// Shortest allocation that lies in memory which the ranks of a node share, in programs whose
+    /// allocator is `portolan::SharedAllocator`.
+    "SHM_ALLOC_MIN" => shm_alloc_min: Bytes, default "8k", unit "bytes", range 4 << 10, 1 << 46;
+
     /// The libfabric that the transport `ofi` uses, by its path; unset means the one that the
     /// dynamic linker finds.
     "OFI_LIBRARY" => ofi_library: Option<PathBuf>, default "", unit "";

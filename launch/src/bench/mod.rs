@@ -49,7 +49,7 @@ use portolan_benches::{Axis, Pattern};
 use args::BenchKind;
 pub(crate) use args::{BenchArgs, BenchRankArgs};
 pub(crate) use place::spin;
-pub(crate) use rank::main as rank_main;
+pub(crate) use rank::{builder, main as rank_main};
 
 use crate::again;
 use crate::run::Bind;

@@ -42,7 +42,7 @@ pub(crate) fn main(args: &BenchRankArgs) -> ExitCode {
         say(rank, &format!("{SAMPLE} {bytes} {value:e} {rounds}\n"));
     };
     if pattern == Pattern::Multithread {
-        return Builder::new().multiple().run(|world| {
+        return builder().multiple().run(|world| {
             let comm = world.comm();
             check(comm.size(), pattern)?;
             say(comm.rank(), &format!("{TRANSPORT} {}\n", comm.transport()));
@@ -52,7 +52,7 @@ pub(crate) fn main(args: &BenchRankArgs) -> ExitCode {
             Ok::<(), Error>(())
         });
     }
-    portolan::run(|world| {
+    builder().run(|world| {
         let comm = world.comm();
         check(comm.size(), pattern)?;
         say(comm.rank(), &format!("{TRANSPORT} {}\n", comm.transport()));
@@ -61,6 +61,16 @@ pub(crate) fn main(args: &BenchRankArgs) -> ExitCode {
         }
         Ok::<(), Error>(())
     })
+}
+
+/// Joins the job. Vectors are shared ([`SharedAllocator`](portolan::SharedAllocator)) only if the
+/// setting for it is given, because most programs' are not.
+pub(crate) fn builder() -> Builder {
+    let builder = Builder::new();
+    match std::env::var_os("PORTOLAN_SHM_ALLOC_MIN") {
+        Some(_) => builder,
+        None => builder.setting("SHM_ALLOC_MIN", "64T"),
+    }
 }
 
 /// `portolan bench` as a rank that some launcher has started: takes all samples and reports them.
@@ -97,7 +107,7 @@ pub(super) fn in_a_job(args: &BenchArgs) -> ExitCode {
         super::write(&run, args.json);
     };
     if pattern == Pattern::Multithread {
-        return Builder::new().multiple().run(|world| {
+        return builder().multiple().run(|world| {
             let comm = world.comm();
             check(comm.size(), pattern)?;
             let samples = each(args, &plans, |plan| measure_threads(&comm, &setup, plan))?;
@@ -107,7 +117,7 @@ pub(super) fn in_a_job(args: &BenchArgs) -> ExitCode {
             Ok::<(), Error>(())
         });
     }
-    portolan::run(|world| {
+    builder().run(|world| {
         let comm = world.comm();
         check(comm.size(), pattern)?;
         let samples = each(args, &plans, |plan| measure(&comm, &setup, plan))?;

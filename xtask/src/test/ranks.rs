@@ -32,6 +32,9 @@ const FOREIGN: &[u32] = &[3];
 /// it.)
 const EMULATOR: &str = "portolan-t3e-sim";
 
+/// The backend of shared memory. Its program has an allocator that shares vectors.
+const SHARED: &str = "portolan-shm";
+
 /// The backend over libfabric. A message of 4 GiB over the loopback interface takes ten seconds
 /// each time.
 const NETWORK: &str = "portolan-ofi";
@@ -152,6 +155,20 @@ impl Sizes {
 /// The configurations in which the suite is run over a backend. The libfabric backend runs with
 /// each provider that every machine has, and with a second version of the library if there is one.
 fn variants(package: &str) -> Vec<Variant> {
+    if package == SHARED {
+        let from = |bytes: &'static str| ("PORTOLAN_SHM_ALLOC_MIN", PathBuf::from(bytes));
+        return vec![
+            Variant {
+                settings: vec![from("1T")],
+                ..Variant::default()
+            },
+            Variant {
+                name: ", vectors shared",
+                settings: vec![from("4k")],
+                sizes: Sizes::Few,
+            },
+        ];
+    }
     if package != NETWORK {
         let sizes = match package {
             EMULATOR => Sizes::Emulated,

@@ -1,0 +1,179 @@
+//! The arena of this process: which allocations it takes, and its lock.
+
+use std::alloc::Layout;
+use std::cell::Cell;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use dlmalloc::Dlmalloc;
+
+use super::fork;
+use super::growth::Growth;
+use crate::segment::Segment;
+use crate::sync::Ordering::{Acquire, Relaxed, Release};
+
+/// Blocks begin at a cache line, so that no two messages share one.
+const ALIGNMENT: usize = 64;
+
+/// After so many long blocks are freed, extents that are free as a whole are given back. (Free
+/// space at the end of the last one is given back at once.)
+const RELEASE: usize = 16;
+
+/// Values of [`SHORTEST`] that are no lengths.
+const UNUSED: usize = 0;
+const NONE: usize = usize::MAX;
+
+/// Length of the shortest allocation that the arena takes. [`UNUSED`] until the program's allocator
+/// asks for the first time, [`NONE`] until the process has joined a job, and in its children.
+static SHORTEST: AtomicUsize = AtomicUsize::new(UNUSED);
+/// Where the segment is mapped, and how much of it. `LEN` is written last.
+static BASE: AtomicUsize = AtomicUsize::new(0);
+static LEN: AtomicUsize = AtomicUsize::new(0);
+
+static SEGMENT: OnceLock<Arc<Segment>> = OnceLock::new();
+static ARENA: Mutex<Option<Dlmalloc<Growth>>> = Mutex::new(None);
+
+/// Bytes of extents that the arena has.
+pub(super) static HELD: AtomicU64 = AtomicU64::new(0);
+/// Allocations for which the segment had no room.
+static REFUSALS: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// Whether this thread is in [`aside`].
+    static ASIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the arena takes an allocation of `size` bytes.
+#[inline]
+pub(super) fn takes(size: usize) -> bool {
+    // SYNC: Acquire pairs with the Release in `attach`, which publishes the arena.
+    let shortest = SHORTEST.load(Acquire);
+    if shortest == UNUSED {
+        // Relaxed: it says only that a program has such an allocator.
+        let _ = SHORTEST.compare_exchange(UNUSED, NONE, Relaxed, Relaxed);
+        return false;
+    }
+    size >= shortest
+}
+
+/// Whether a block lies in the segment of the arena.
+#[inline]
+pub(super) fn holds(block: *mut u8) -> bool {
+    // SYNC: Acquire pairs with the Release in `attach`: who sees the length sees the base.
+    let len = LEN.load(Acquire);
+    block.addr().wrapping_sub(BASE.load(Relaxed)) < len
+}
+
+/// Does `work`; what it allocates comes from the allocator underneath.
+///
+/// Whoever holds a lock that the arena takes does what it does in here: an allocation would wait
+/// for a lock that its own thread holds.
+pub(crate) fn aside<R>(work: impl FnOnce() -> R) -> R {
+    /// Ends it, even if `work` panics.
+    struct Back(bool);
+    impl Drop for Back {
+        fn drop(&mut self) {
+            ASIDE.set(self.0);
+        }
+    }
+    let _back = Back(ASIDE.replace(true));
+    work()
+}
+
+/// Gives the arena a segment, if the program has such an allocator and no segment yet. Allocations
+/// of at least `shortest` bytes come from there from now on.
+pub(crate) fn attach(segment: &Arc<Segment>, shortest: usize) {
+    if SHORTEST.load(Relaxed) != NONE || SEGMENT.set(Arc::clone(segment)).is_err() {
+        return;
+    }
+    if !fork::prepare() {
+        return;
+    }
+    let (base, len) = segment.range();
+    let mut allocator = Dlmalloc::new_with_allocator(Growth::new(Arc::clone(segment)));
+    allocator.set_max_release_check_rate(RELEASE);
+    *arena() = Some(allocator);
+    BASE.store(base, Relaxed);
+    // SYNC: publishes the base to `holds`.
+    LEN.store(len, Release);
+    // SYNC: publishes the arena to `takes`.
+    SHORTEST.store(shortest, Release);
+}
+
+/// Bytes of `segment` that the arena holds, for allocations and for later ones.
+pub(crate) fn held(segment: &Arc<Segment>) -> u64 {
+    let ours = SEGMENT.get().is_some_and(|own| Arc::ptr_eq(own, segment));
+    if ours { HELD.load(Relaxed) } else { 0 }
+}
+
+/// The number of allocations for which the segment had no room.
+pub(crate) fn refusals() -> u64 {
+    REFUSALS.load(Relaxed)
+}
+
+/// In a child that has been forked: the arena is its parent's. The child allocates elsewhere, and
+/// what it frees stays as it is.
+pub(super) fn leave_to_parent() {
+    SHORTEST.store(NONE, Relaxed);
+    if let Some(segment) = SEGMENT.get() {
+        segment.become_private();
+    }
+}
+
+fn arena() -> MutexGuard<'static, Option<Dlmalloc<Growth>>> {
+    ARENA.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lets the arena allocate, unless this thread is in [`aside`].
+fn allocate(work: impl FnOnce(&mut Dlmalloc<Growth>) -> *mut u8) -> Option<NonNull<u8>> {
+    if ASIDE.get() {
+        return None;
+    }
+    let block = aside(|| arena().as_mut().map(work)).and_then(NonNull::new);
+    if block.is_none() {
+        REFUSALS.fetch_add(1, Relaxed);
+    }
+    block
+}
+
+#[cold]
+pub(super) fn alloc(layout: Layout) -> Option<NonNull<u8>> {
+    // SAFETY: the size is not zero, because it is that of a long allocation, and the alignment is a
+    // power of two.
+    allocate(|arena| unsafe { arena.malloc(layout.size(), layout.align().max(ALIGNMENT)) })
+}
+
+#[cold]
+pub(super) fn alloc_zeroed(layout: Layout) -> Option<NonNull<u8>> {
+    // SAFETY: as in `alloc`.
+    allocate(|arena| unsafe { arena.calloc(layout.size(), layout.align().max(ALIGNMENT)) })
+}
+
+/// Gives a longer or shorter block, with the values of the old one, which is then free. `None`
+/// leaves the old one as it is.
+///
+/// # Safety
+/// The block is one of the arena with this layout, and nobody else uses it.
+#[cold]
+pub(super) unsafe fn realloc(block: *mut u8, layout: Layout, size: usize) -> Option<NonNull<u8>> {
+    let align = layout.align().max(ALIGNMENT);
+    // SAFETY: the caller's promise; blocks are made with this alignment.
+    allocate(|arena| unsafe { arena.realloc(block, layout.size(), align, size) })
+}
+
+/// # Safety
+/// The block is one of the arena with this layout, and nobody uses it.
+#[cold]
+pub(super) unsafe fn free(block: *mut u8, layout: Layout) {
+    if fork::is_child() {
+        return;
+    }
+    let align = layout.align().max(ALIGNMENT);
+    aside(|| {
+        if let Some(arena) = arena().as_mut() {
+            // SAFETY: the caller's promise; blocks are made with this alignment.
+            unsafe { arena.free(block, layout.size(), align) };
+        }
+    });
+}
