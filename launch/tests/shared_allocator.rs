@@ -44,13 +44,18 @@ fn job(options: &[&str], ranks: u32, role: &str) {
 
 /// The bytes that rank 0 reads from the memory of rank 1 when all forms of sends have sent vectors.
 fn pulled(world: &World) -> Result<u64> {
+    pulled_in(world, || messages(&world.comm()))
+}
+
+/// The bytes that this rank reads from the memory of others in `work`.
+fn pulled_in(world: &World, work: impl FnOnce() -> Result<()>) -> Result<u64> {
     let count = || {
         let all = world.counters();
         let found = all.iter().find(|(name, _)| *name == "bytes_pulled");
         found.expect("there is such a counter").1
     };
     let before = count();
-    messages(&world.comm())?;
+    work()?;
     Ok(count() - before)
 }
 
@@ -100,6 +105,7 @@ fn sends(world: World) -> Result<()> {
     let all = 2 * (BLOCKING + 3 * LONG) as u64;
     let expected = if world.comm().rank() == 0 { all } else { 0 };
     assert_eq!(pulled(&world)?, expected);
+    assert!(collective(&world)? > 0, "messages are tried soon");
     halves(&world.comm())
 }
 
@@ -117,8 +123,24 @@ fn halves(comm: &Comm) -> Result<()> {
     Ok(())
 }
 
+/// The bytes that this rank has read from the other's memory in some alltoalls, which begin over
+/// boards.
+fn collective(world: &World) -> Result<u64> {
+    let comm = world.comm();
+    pulled_in(world, || {
+        let outgoing = vec![comm.rank() as u8; 2 * LONG];
+        let mut incoming = vec![9; 2 * LONG];
+        for _ in 0..20 {
+            comm.alltoall(&outgoing, &mut incoming)?;
+            assert!(incoming[..LONG] == [0; LONG] && incoming[LONG..] == [1; LONG]);
+        }
+        Ok(())
+    })
+}
+
 fn streams(world: World) -> Result<()> {
     assert_eq!(pulled(&world)?, 0);
+    assert_eq!(collective(&world)?, 0, "boards are as good");
     halves(&world.comm())
 }
 

@@ -130,7 +130,7 @@ macro_rules! delegate_device {
         register_hook, wake_hook, has_request_room, upper_request, complete_upper, fail_upper,
     }};
     (@one_sided $to:ident) => { $crate::delegate_device! { $to:
-        alloc_region, register_region, free_region, direct, put, get, atomic, flush,
+        alloc_region, register_region, free_region, direct, shares, put, get, atomic, flush,
     }};
     (@stores $to:ident) => { $crate::delegate_device! { $to:
         wait_for, wait_for_peer, notify, processor, give_way
@@ -435,6 +435,9 @@ macro_rules! delegate_device {
             peer: $crate::device::named::ProcId,
             key: &$crate::device::named::RegionKey,
         ) -> Option<$crate::device::named::NonNull<u8>>
+    }};
+    (@shares $to:ident) => { $crate::delegate_device! { $to
+        fn shares(start: *const u8, len: usize) -> bool
     }};
     (@put $to:ident) => { $crate::delegate_device! { $to
         unsafe fn put(

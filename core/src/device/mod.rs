@@ -36,9 +36,8 @@ pub use port::{Hook, HookId, Port, Turn};
 pub use region::{AtomicOp, AtomicWidth, Region, RegionKey};
 pub use upper::{Completion, Upper};
 
-pub use crate::delegate_device;
-
 use crate::buffer::{ContigBuf, TypedBuf};
+pub use crate::delegate_device;
 use crate::error::{Error, Result};
 use crate::group::Group;
 use crate::matching::Pattern;
@@ -585,6 +584,11 @@ pub unsafe trait Device {
     /// good until the peer frees the region: look it up once, because this takes the device's lock.
     fn direct(&self, peer: ProcId, key: &RegionKey) -> Option<std::ptr::NonNull<u8>>;
 
+    /// Whether peers load these bytes where they are, so that a message from there is copied once.
+    fn shares(&self, _start: *const u8, _len: usize) -> bool {
+        false
+    }
+
     /// Starts to write `len` bytes to a peer's region. The request completes when `source` may be
     /// used again; [`flush`](Self::flush) waits until the bytes are there, or were refused.
     ///
@@ -670,19 +674,16 @@ pub unsafe trait Device {
     ///
     /// # Errors
     /// As [`wait_for`](Self::wait_for).
-    fn wait_for_peer(&self, group: &Group, peer: ProcId, ready: impl FnMut() -> bool) -> Result<()>
+    fn wait_for_peer(&self, group: &Group, _peer: ProcId, ready: impl FnMut() -> bool) -> Result<()>
     where
         Self: Sized,
     {
-        let _ = peer;
         self.wait_for(group, ready)
     }
 
     /// Wakes `peer` if it sleeps in [`wait_for`](Self::wait_for) for a store that this rank has
     /// just made (with `Release`). A load if it does not sleep; nothing where peers cannot store.
-    fn notify(&self, peer: ProcId) {
-        let _ = peer;
-    }
+    fn notify(&self, _peer: ProcId) {}
 
     /// The processor that the calling thread currently runs on, where this node has fewer
     /// processors than ranks, which so take turns. A rank that waits for one on the same processor
@@ -694,7 +695,6 @@ pub unsafe trait Device {
         None
     }
 
-    /// Once lets other threads run that want this thread's processor. Does nothing where
-    /// [`processor`](Self::processor) is `None`.
+    /// Lets other threads run here once. Nothing where [`processor`](Self::processor) is `None`.
     fn give_way(&self) {}
 }

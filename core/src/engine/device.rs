@@ -522,13 +522,12 @@ unsafe impl<T: Transport, L: Level> Device for Engine<T, L> {
     }
 
     fn direct(&self, peer: ProcId, key: &RegionKey) -> Option<std::ptr::NonNull<u8>> {
-        let mut state = self.state.lock();
-        if peer.index() as usize >= state.proto.peers.len() {
-            return None;
-        }
-        state
-            .direct(peer.index(), key)
-            .and_then(std::ptr::NonNull::new)
+        let at = self.state.lock().direct(peer.index(), key);
+        at.and_then(std::ptr::NonNull::new)
+    }
+
+    fn shares(&self, start: *const u8, len: usize) -> bool {
+        self.state.lock().transport.shares(start, len)
     }
 
     unsafe fn put(

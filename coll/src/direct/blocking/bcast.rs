@@ -54,7 +54,7 @@ pub(in crate::direct) unsafe fn bcast<D: Device>(
 ) -> Result<Way> {
     let (kind, len) = (Kind::Bcast, data.len());
     let chosen = is_measured(kind, steps.size(), len as u64);
-    if chosen && announced(&mut steps, len, root)? == Way::Messages {
+    if chosen && announced(&mut steps, &data, root)? == Way::Messages {
         return steps.end_by(Way::Messages, kind, len);
     }
     // SAFETY: from the caller.
@@ -76,9 +76,14 @@ pub(in crate::direct) unsafe fn bcast<D: Device>(
 /// The way of an operation that may be left to messages. The judge is a rank that receives, because
 /// over boards the root of a broadcast is done early. If ranks do not agree, a receiver takes as
 /// many steps as the root.
-fn announced<D: Device>(steps: &mut Steps<'_, D>, len: usize, root: u32) -> Result<Way> {
+fn announced<D: Device>(steps: &mut Steps<'_, D>, data: &Stream<'_>, root: u32) -> Result<Way> {
     let judge = if root == 0 { 1 } else { 0 };
-    let way = choice::agree(steps, Kind::Bcast, len, (judge, root))?;
+    let way = choice::agree(
+        steps,
+        (Kind::Bcast, data.len()),
+        data.address(),
+        (judge, root),
+    )?;
     if steps.disagree() && steps.rank() != root {
         let header = steps.header_of(root)?;
         let_pass(steps, root, header)?;

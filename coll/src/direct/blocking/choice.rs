@@ -57,9 +57,11 @@ pub(in crate::direct) struct Choice(Mutex<Known>);
 
 #[derive(Debug)]
 struct Known {
-    classes: [[Class; LENGTHS]; KINDS.len()],
+    /// By kind, by whether the judge's data is where peers load it ([`Device::shares`]), and by
+    /// length.
+    classes: [[[Class; LENGTHS]; 2]; KINDS.len()],
     /// The operation under way: its class, and when it began if it is measured.
-    under_way: Option<((usize, usize), Option<f64>)>,
+    under_way: Option<([usize; 3], Option<f64>)>,
 }
 
 impl Choice {
@@ -71,35 +73,48 @@ impl Choice {
     /// `bytes` bytes are received before the first trial of messages in operations in which
     /// messages have little to gain.
     fn with(bytes: usize, ranks: u32) -> Self {
-        let class = |kind, index| Class::new(kind, late(bytes, SHORTEST + index as u32, ranks));
+        let class = |kind, shared, index| match (kind, shared) {
+            (Kind::Bcast, _) | (_, true) => Class::NEW,
+            _ => Class::later(late(bytes, SHORTEST + index as u32, ranks)),
+        };
+        let of = |kind| {
+            [false, true].map(|shared| std::array::from_fn(|index| class(kind, shared, index)))
+        };
         Self(Mutex::new(Known {
-            classes: KINDS.map(|kind| std::array::from_fn(|index| class(kind, index))),
+            classes: KINDS.map(of),
             under_way: None,
         }))
     }
 
-    /// An operation begins at the judge. Returns the way it takes.
-    fn begin(&self, kind: Kind, len: usize, now: impl FnOnce() -> f64) -> Way {
+    /// An operation begins at the judge, whose data is `shared` or not. Returns the way it takes.
+    fn begin(&self, (kind, len): (Kind, usize), shared: bool, now: impl FnOnce() -> f64) -> Way {
         let known = &mut *lock(&self.0);
         let kind = KINDS.iter().position(|&known| known == kind).unwrap_or(0);
         let length = len.max(1).ilog2().clamp(SHORTEST, LONGEST) - SHORTEST;
-        let at = (kind, length as usize);
-        let class = &known.classes[at.0][at.1];
-        known.under_way = Some((at, class.is_measured().then(now)));
-        class.way()
+        let at = [kind, usize::from(shared), length as usize];
+        let class = known.class(at);
+        let (way, is_measured) = (class.way(), class.is_measured());
+        known.under_way = Some((at, is_measured.then(now)));
+        way
     }
 
     /// The operation that began, if any, has ended.
     fn end(&self, now: impl FnOnce() -> f64) {
         let known = &mut *lock(&self.0);
         if let Some((at, since)) = known.under_way.take() {
-            known.classes[at.0][at.1].ended(since.map(|since| now() - since));
+            known.class(at).ended(since.map(|since| now() - since));
         }
     }
 
     /// The operation that began did not take place.
     fn forget(&self) {
         lock(&self.0).under_way = None;
+    }
+}
+
+impl Known {
+    fn class(&mut self, [kind, shared, length]: [usize; 3]) -> &mut Class {
+        &mut self.classes[kind][shared][length]
     }
 }
 
@@ -136,19 +151,17 @@ impl Class {
         pause: FIRST,
     };
 
-    /// The first trial of messages comes at once for a broadcast, which may be copied once instead
-    /// of twice by them. The other kinds have little to gain, because all ranks copy at the same
-    /// time anyway; they go over boards until a rank has received [`LATE`] bytes by them. The
-    /// reason is that the first long messages may take a hundred times as long as later ones (of
-    /// eight ranks' first alltoall of 64 KiB 39 ms, where boards take 0.15).
-    fn new(kind: Kind, late: u32) -> Self {
-        match kind {
-            Kind::Bcast => Self::NEW,
-            _ => Self {
-                left: late,
-                trial: false,
-                ..Self::NEW
-            },
+    /// The first trial of messages comes at once for a broadcast, and for data that its readers
+    /// load where it is: messages may then be copied once instead of twice. Other operations have
+    /// little to gain, because all ranks copy at the same time anyway; they go over boards until a
+    /// rank has received [`LATE`] bytes by them, in as many operations as `late` says. The reason
+    /// is that the first long messages may take a hundred times as long as later ones (of eight
+    /// ranks' first alltoall of 64 KiB 39 ms, where boards take 0.15).
+    const fn later(late: u32) -> Self {
+        Self {
+            left: late,
+            trial: false,
+            ..Self::NEW
         }
     }
 
@@ -230,23 +243,23 @@ impl Times {
 const _: () = assert!(TRIALS[0] <= MEASURED && TRIALS[1] <= MEASURED && PROBE <= MEASURED);
 
 /// Takes the step in which all ranks compare kind and length, and in which the judge says which way
-/// to take. The caller does what follows, beginning with [`Steps::next`]. Returns [`Way::Messages`]
-/// if ranks do not agree.
+/// to take. `data` is where this rank's data begins. The caller does what follows, beginning with
+/// [`Steps::next`]. Returns [`Way::Messages`] if ranks do not agree.
 pub(in crate::direct) fn agree<D: Device>(
     steps: &mut Steps<'_, D>,
-    kind: Kind,
-    len: usize,
+    (kind, len): (Kind, usize),
+    data: *const u8,
     (judge, root): (u32, u32),
 ) -> Result<Way> {
-    agree_if(steps, kind, len, (judge, root), true)
+    agree_if(steps, (kind, len), data, (judge, root), true)
 }
 
 /// As [`agree`], for a rank that `may` not use messages. If one of the ranks may not, all use
 /// boards.
 pub(in crate::direct) fn agree_if<D: Device>(
     steps: &mut Steps<'_, D>,
-    kind: Kind,
-    len: usize,
+    (kind, len): (Kind, usize),
+    data: *const u8,
     (judge, root): (u32, u32),
     may: bool,
 ) -> Result<Way> {
@@ -258,9 +271,10 @@ pub(in crate::direct) fn agree_if<D: Device>(
     steps.room(Place::Cell)?;
     let judges = steps.rank() == judge;
     if judges {
-        let way = steps
-            .choice()
-            .begin(kind, len, || steps.comm.device().wtime());
+        let device = steps.comm.device();
+        let shared = device.shares(data, len);
+        let choice = steps.choice();
+        let way = choice.begin((kind, len), shared, || device.wtime());
         let by_messages = way == Way::Messages;
         // SAFETY: the cell is this rank's, free, and long enough.
         unsafe { steps.mine(Place::Cell).add(AT).write(by_messages.into()) };
@@ -342,14 +356,9 @@ mod tests {
 
     #[test]
     fn blocks_are_not_tried_by_messages_before_they_are_many() {
-        for (kind, first) in [
-            (Kind::Bcast, TRIALS[0]),
-            (Kind::AllgatherChosen, FEWEST),
-            (Kind::Alltoall, FEWEST),
-        ] {
-            let mut class = Class::new(kind, FEWEST);
+        for (first, mut class) in [(TRIALS[0], Class::NEW), (FEWEST, Class::later(FEWEST))] {
             assert_eq!(go(&mut class, first, [1.0, 0.5]), 0);
-            assert_eq!(go(&mut class, 100, [1.0, 0.5]), 100, "{kind:?}");
+            assert_eq!(go(&mut class, 100, [1.0, 0.5]), 100, "{first}");
         }
     }
 
@@ -367,14 +376,16 @@ mod tests {
             let choice = Choice::with(1 << 30, ranks);
             let classes = lock(&choice.0).classes;
             for length in [16, 20] {
-                let left = |kind| {
+                let left = |kind, shared: bool| {
                     let kind = KINDS.iter().position(|&known| known == kind).unwrap();
-                    classes[kind][(length - SHORTEST) as usize].left
+                    classes[kind][usize::from(shared)][(length - SHORTEST) as usize].left
                 };
                 let operations = (1 << (30 - length)) / (ranks - 1);
-                assert_eq!(left(Kind::AllgatherChosen), operations);
-                assert_eq!(left(Kind::Alltoall), operations);
-                assert_eq!(left(Kind::Bcast), TRIALS[0]);
+                for kind in [Kind::AllgatherChosen, Kind::Alltoall] {
+                    assert_eq!(left(kind, false), operations);
+                    assert_eq!(left(kind, true), TRIALS[0], "copied once");
+                }
+                assert_eq!(left(Kind::Bcast, false), TRIALS[0]);
             }
         }
     }
@@ -433,16 +444,22 @@ mod tests {
     fn what_has_come_to_nothing_does_not_count() {
         let choice = Choice::new(2);
         for _ in 0..100 {
-            assert_eq!(choice.begin(Kind::Bcast, 1 << 16, || 0.0), Way::Done);
+            assert_eq!(
+                choice.begin((Kind::Bcast, 1 << 16), false, || 0.0),
+                Way::Done
+            );
             choice.forget();
             choice.end(|| 1.0);
         }
         // Other lengths and kinds are counted separately.
         for _ in 0..TRIALS[0] {
-            assert_eq!(choice.begin(Kind::Bcast, 1 << 16, || 0.0), Way::Done);
+            assert_eq!(
+                choice.begin((Kind::Bcast, 1 << 16), false, || 0.0),
+                Way::Done
+            );
             choice.end(|| 1.0);
         }
-        let way = |kind, len| choice.begin(kind, len, || 0.0);
+        let way = |kind, len| choice.begin((kind, len), false, || 0.0);
         assert_eq!(way(Kind::Bcast, 1 << 16), Way::Messages);
         assert_eq!(way(Kind::Bcast, 1 << 17), Way::Done);
         assert_eq!(way(Kind::Alltoall, 1 << 16), Way::Done);

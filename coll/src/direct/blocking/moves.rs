@@ -37,7 +37,7 @@ pub(in crate::direct) unsafe fn allgather<D: Device>(
         false => Kind::Allgather,
     };
     if chosen {
-        let way = choice::agree(&mut steps, kind, len, (0, 0))?;
+        let way = choice::agree(&mut steps, (kind, len), mine.address(), (0, 0))?;
         // Ranks that do not choose, or that have other lengths, end with this step, too.
         steps.next();
         if way == Way::Messages {
@@ -131,7 +131,8 @@ pub(in crate::direct) unsafe fn alltoall<D: Device>(
         // In place, messages would need memory for all blocks, which a rank may not have. Over
         // boards there is no need for any.
         let may = send.is_some();
-        let way = choice::agree_if(&mut steps, kind, len, (0, 0), may)?;
+        let data = Stream::block(from, me).address();
+        let way = choice::agree_if(&mut steps, (kind, len), data, (0, 0), may)?;
         // Ranks that have shorter blocks end with this step, too.
         steps.next();
         if way == Way::Messages {

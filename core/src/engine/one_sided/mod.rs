@@ -210,7 +210,7 @@ impl<T: Transport> State<T> {
                 .regions
                 .locate(parts.index, parts.generation, 0, 0);
         }
-        if !parts.direct {
+        if !parts.direct || peer as usize >= self.proto.peers.len() {
             return None;
         }
         let (ptr, len) = self.transport.map(peer, &parts.token)?;
