@@ -1,6 +1,7 @@
 //! Access to a peer's memory without the peer's help, and the facts that a user can ask for.
 
 use portolan_core::comm::NoUnwind;
+use portolan_core::lines::copy_apart_or_not;
 use portolan_core::transport::{Exposure, Pulled, Pulls};
 
 use crate::allocator;
@@ -106,8 +107,8 @@ unsafe fn load_or_store(shm: &Shm, offset: u64, local: Local) -> Read {
     // the peer has made up the place; then it has wrong bytes.
     unsafe {
         match local {
-            Local::To(target, len) => std::ptr::copy(there, target, len),
-            Local::From(source, len) => std::ptr::copy(source, there, len),
+            Local::To(target, len) => copy_apart_or_not(there, target, len),
+            Local::From(source, len) => copy_apart_or_not(source, there, len),
         }
     }
     Read::Done

@@ -15,6 +15,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use portolan_core::lines::copy;
 use portolan_core::transport::Exposure;
 
 use crate::addr::Process;
@@ -376,8 +377,8 @@ impl Exposed {
         // and a rank does not copy from or to what it exposes itself.
         unsafe {
             match local {
-                Local::To(target, len) => std::ptr::copy_nonoverlapping(there, target, len),
-                Local::From(source, len) => std::ptr::copy_nonoverlapping(source, there, len),
+                Local::To(target, len) => copy(there, target, len),
+                Local::From(source, len) => copy(source, there, len),
             }
         }
         true

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
-use portolan_core::lines::{copy_by_words, is_for_words, may_be_for_words};
+use portolan_core::lines::{copy, copy_by_words, is_for_words, may_be_for_words};
 use portolan_core::transport::{
     Bell, DirectMemory, Exposure, Header, Limits, Pulled, Pulls, Sent, Sink, Transport,
     TransportCaps,
@@ -172,7 +172,7 @@ impl Shm {
                 let since = Instant::now();
                 match by_words {
                     true => copy_by_words(data, target, len),
-                    false => std::ptr::copy_nonoverlapping(data, target, len),
+                    false => copy(data, target, len),
                 }
                 // It waits until this core has the lines of all stores. Those of `rep movsb` are
                 // not over when it is. Orders nothing: it has no partner.
@@ -282,7 +282,7 @@ unsafe impl Transport for Shm {
         unsafe {
             self.send_bulk(peer, header, len, |target| match by_words {
                 true => copy_by_words(data, target, len),
-                false => std::ptr::copy_nonoverlapping(data, target, len),
+                false => copy(data, target, len),
             })
         }
     }

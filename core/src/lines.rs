@@ -14,6 +14,10 @@
 //! short message, or one on its own between near processors, is copied faster [by
 //! words](copy_by_words), on the processors where that has been measured.
 
+pub use portolan_datatype::bytes::{copy, copy_apart_or_not, copy_by_words};
+
+use portolan_datatype::bytes::WORDS;
+
 use crate::config::{Settings, Switch};
 
 /// Bytes of a cache line.
@@ -23,8 +27,6 @@ pub const LINE: usize = 64;
 /// in question.
 const BLOCK: usize = 1 << 10;
 
-/// Longest copy for which no C library uses `rep movsb`.
-const WORDS: usize = 2 << 10;
 /// Longest message that is copied faster by loads and stores, in a row of messages, and alone
 /// between near processors. Measured between two processes that copy everything this way, relative
 /// to the C library: a message alone of 2.2, 3, 4 and 6 KiB takes 0.81, 0.85, 0.84 and 1.24 of the
@@ -54,20 +56,6 @@ pub fn is_for_words(len: usize) -> bool {
 #[must_use]
 pub fn may_be_for_words(len: usize) -> bool {
     len > WORDS && len <= LONGEST_ALONE
-}
-
-/// Copies `len` bytes by loads and stores, however many there are.
-///
-/// # Safety
-/// `len` bytes at `from` are readable, `len` bytes at `to` are writable, and the two do not
-/// overlap.
-#[inline(never)]
-pub unsafe fn copy_by_words(from: *const u8, to: *mut u8, len: usize) {
-    for start in (0..len).step_by(WORDS) {
-        let now = WORDS.min(len - start);
-        // SAFETY: the caller's promise; `start + now` is at most `len`.
-        unsafe { std::ptr::copy_nonoverlapping(from.add(start), to.add(start), now) };
-    }
 }
 
 /// Whether the reader should take lines on this processor: AMD's Zen 3 and Zen 4 (family 19h).
@@ -141,25 +129,6 @@ pub unsafe fn take(at: *mut u8, len: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn all_is_copied_by_words() {
-        for len in [
-            0,
-            1,
-            WORDS,
-            WORDS + 1,
-            LONGEST,
-            LONGEST_ALONE,
-            3 * WORDS + 7,
-        ] {
-            let sent: Vec<u8> = (0..len).map(|at| (at / 3) as u8).collect();
-            let mut copy = vec![0; len + 1];
-            // SAFETY: two vectors, each of at least `len` bytes.
-            unsafe { copy_by_words(sent.as_ptr(), copy.as_mut_ptr(), len) };
-            assert_eq!((&copy[..len], copy[len]), (&sent[..], 0));
-        }
-    }
 
     #[test]
     fn words_are_for_the_short_and_the_lonely() {

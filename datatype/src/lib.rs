@@ -32,6 +32,7 @@
 //! # Ok::<(), portolan_datatype::LayoutError>(())
 //! ```
 
+pub mod bytes;
 mod complex;
 mod datatype;
 mod error;

@@ -6,6 +6,7 @@
 //! request.
 
 use crate::Layout;
+use crate::bytes;
 use crate::program::{Direction, transfer};
 use crate::represent::MsgRep;
 
@@ -53,7 +54,7 @@ impl Layout {
         if program.is_contiguous() && !swap && !buf.is_null() {
             let len = len.min(self.size().saturating_mul(count).saturating_sub(position));
             // SAFETY: contiguous items are their own packed stream; the rest is from the caller.
-            unsafe { std::ptr::copy_nonoverlapping(buf.wrapping_add(position), dst, len) };
+            unsafe { bytes::copy(buf.wrapping_add(position), dst, len) };
             return len;
         }
         let program = if swap { self.swap_program() } else { program };
@@ -101,7 +102,7 @@ impl Layout {
         if program.is_contiguous() && !swap && !buf.is_null() {
             let len = len.min(self.size().saturating_mul(count).saturating_sub(position));
             // SAFETY: contiguous items are their own packed stream; the rest is from the caller.
-            unsafe { std::ptr::copy_nonoverlapping(src, buf.wrapping_add(position), len) };
+            unsafe { bytes::copy(src, buf.wrapping_add(position), len) };
             return len;
         }
         let program = if swap { self.swap_program() } else { program };

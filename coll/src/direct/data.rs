@@ -2,7 +2,7 @@
 
 use portolan_core::buffer::TypedBuf;
 use portolan_core::{Error, ErrorKind, Result, lines};
-use portolan_datatype::{Layout, MsgRep, Op};
+use portolan_datatype::{Layout, MsgRep, Op, bytes};
 
 use crate::args::Many;
 use crate::direct::boards::board::CHUNK;
@@ -188,7 +188,7 @@ unsafe fn copy_bytes(from: *const u8, to: *mut u8, len: usize) {
                 to.cast::<u64>().write_unaligned(words[0]);
                 to.add(last).cast::<u64>().write_unaligned(words[1]);
             }
-            _ => std::ptr::copy_nonoverlapping(from, to, len),
+            _ => bytes::copy(from, to, len),
         }
     }
 }

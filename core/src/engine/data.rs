@@ -1,7 +1,7 @@
 //! The buffer of an operation, kept for as long as the operation runs. For the engine, and for
 //! devices that do not use an engine.
 
-use portolan_datatype::{Layout, MsgRep, Signature};
+use portolan_datatype::{Layout, MsgRep, Signature, bytes};
 
 use crate::buffer::{ContigBuf, MemoryKind, TypedBuf};
 use crate::error::{Error, ErrorKind, Result};
@@ -168,7 +168,7 @@ impl Data {
             // A contiguous routine's data is already in its representation (paper, section 3.1).
             Self::Contig(buf) => {
                 // SAFETY: the range lies in the buffer, which the caller vouches for.
-                unsafe { std::ptr::copy_nonoverlapping(buf.ptr.add(position), target, len) };
+                unsafe { bytes::copy(buf.ptr.add(position), target, len) };
             }
             Self::Typed {
                 ptr, count, layout, ..
@@ -198,7 +198,7 @@ impl Data {
                     return unsafe { write_converted(buf, position, source, len, rep) };
                 }
                 // SAFETY: the range lies in the buffer, which the caller vouches for.
-                unsafe { std::ptr::copy_nonoverlapping(source, buf.ptr.add(position), len) };
+                unsafe { bytes::copy(source, buf.ptr.add(position), len) };
             }
             Self::Typed {
                 ptr, count, layout, ..
@@ -245,7 +245,7 @@ unsafe fn write_converted(
 ) {
     let Some(primitive) = buf.signature.primitive() else {
         // SAFETY: the caller of `Data::write` vouches for the range.
-        return unsafe { std::ptr::copy_nonoverlapping(source, buf.ptr.add(position), len) };
+        return unsafe { bytes::copy(source, buf.ptr.add(position), len) };
     };
     let layout = Layout::primitive(primitive);
     let count = buf.len / layout.size().max(1);

@@ -323,7 +323,7 @@ pub unsafe trait Transport: Send + 'static {
         // SAFETY: the caller's promise; all of the bytes are written.
         unsafe {
             self.send_bulk(peer, header, len, |target| {
-                std::ptr::copy_nonoverlapping(data, target, len);
+                portolan_datatype::bytes::copy(data, target, len);
             })
         }
     }

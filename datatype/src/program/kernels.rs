@@ -1,7 +1,5 @@
 //! The loops that take nearly all of the time: blocks of bytes at strides, copied or reversed.
 
-use std::ptr;
-
 use super::blocks::{Blocks, Place, Strided};
 
 /// An operation on the blocks of a program.
@@ -214,9 +212,9 @@ unsafe fn copy<const PACK: bool>(memory: *mut u8, stream: *mut u8, bytes: usize)
     // SAFETY: from the caller.
     unsafe {
         if PACK {
-            ptr::copy_nonoverlapping(memory, stream, bytes);
+            crate::bytes::copy(memory, stream, bytes);
         } else {
-            ptr::copy_nonoverlapping(stream, memory, bytes);
+            crate::bytes::copy(stream, memory, bytes);
         }
     }
 }

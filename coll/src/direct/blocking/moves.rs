@@ -9,7 +9,7 @@ use portolan_core::{Device, Result};
 use crate::args::Many;
 use crate::direct::blocking::choice;
 use crate::direct::blocking::steps::{Steps, Way};
-use crate::direct::boards::board::{IN_CELL, Kind, Place};
+use crate::direct::boards::board::{IN_CELL, Kind, LINE, Place};
 use crate::direct::boards::limits::is_measured;
 use crate::direct::data::Stream;
 
@@ -244,8 +244,9 @@ struct Shares {
     prefix: usize,
 }
 
-/// Bytes of a length in front of a share, in a chunk and in a cell.
-const PREFIX: usize = size_of::<u64>();
+/// Bytes in front of a share for its length: in a chunk a whole line, so that the data begins at a
+/// line ([`list`](crate::direct::boards::list)), and in a cell.
+const PREFIX: usize = LINE;
 const SHORT_PREFIX: usize = size_of::<u8>();
 
 const _: () = assert!(IN_CELL <= u8::MAX as usize);

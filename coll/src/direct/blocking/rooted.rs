@@ -9,7 +9,7 @@ use portolan_core::{Device, Result};
 use crate::args::Many;
 use crate::direct::blocking::steps::{Steps, Way};
 use crate::direct::boards::board::{Header, IN_CELL, Kind, Place};
-use crate::direct::boards::list::{List, WORD};
+use crate::direct::boards::list::{List, WORD, before};
 use crate::direct::data::Stream;
 use crate::direct::tracks::messages::Messages;
 use crate::run::Started;
@@ -253,7 +253,10 @@ unsafe fn distribute<D: Device>(steps: &mut Steps<'_, D>, send: &Many<'_>) -> Re
         unsafe { list.write(root, others(), usize::MAX) };
         steps.post(Kind::ScatterListed, total);
     } else {
-        let total = sum(WORD).saturating_add(size as usize * WORD);
+        let lined = others()
+            .map(|(_, block)| before(block.len()))
+            .sum::<usize>();
+        let total = sum(WORD).saturating_add(size as usize * WORD + lined);
         // SAFETY: the header tells how long the list is.
         let place = unsafe { steps.my_place(total)? };
         // If there is no such place, the chunk is free all the same.

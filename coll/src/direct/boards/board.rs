@@ -46,7 +46,7 @@ pub(in crate::direct) const IN_CELL: usize = CELL - HEADER;
 /// Tracks of a board: the first is for nonblocking operations, each of the others for one
 /// persistent operation.
 pub(in crate::direct) const TRACKS: usize = 9;
-const LINE: usize = 64;
+pub(in crate::direct) const LINE: usize = 64;
 /// Offset of the words in which ranks say that they are gone: after the line with the number of
 /// finished steps and the line with the processor.
 const GONE: usize = 2 * LINE;
@@ -100,10 +100,11 @@ pub(in crate::direct) const fn small(track: usize) -> usize {
 }
 
 /// Bytes of a chunk of a track. It has a little more room than `small`, so that a list of blocks of
-/// that length in total fits together with the lengths of a few edges.
+/// that length in total fits together with the lengths of a few edges, if each block begins at a
+/// line.
 #[inline]
 pub(in crate::direct) const fn small_list(track: usize) -> usize {
-    small(track) + 2 * LINE
+    small(track) + 10 * LINE
 }
 
 /// Offset of a track's cells, which follow its first line, from the beginning of all tracks.

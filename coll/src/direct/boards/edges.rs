@@ -11,6 +11,7 @@ use portolan_core::comm::{Neighbour, Neighbours};
 
 use crate::args::Many;
 use crate::direct::boards::board::Kind;
+use crate::direct::boards::list::{WORD, before, begin};
 use crate::direct::data::Stream;
 use crate::neighbour::EDGE_LANES;
 
@@ -79,6 +80,7 @@ impl Edges {
     pub(in crate::direct) fn limit(&self, room: usize) -> Option<usize> {
         let each = (room - WORD) / self.most.max(1) / WORD * WORD;
         let limit = each.checked_sub(ENTRY)?;
+        let limit = limit.saturating_sub(before(limit));
         Some(if self.crowded { 0 } else { limit })
     }
 
@@ -114,8 +116,6 @@ pub(in crate::direct) enum Blocks<'a> {
     Sent(&'a Many<'a>),
 }
 
-/// Bytes of a number in a list; blocks begin at multiples of this.
-pub(in crate::direct) const WORD: usize = size_of::<u64>();
 /// Bytes that a list needs for each edge besides its block.
 pub(in crate::direct) const ENTRY: usize = 2 * WORD;
 /// Flag in a block's length: the block is in the list.
@@ -184,9 +184,10 @@ impl<'a> Shown<'a> {
                 let here = if len == block.len() { HERE } else { 0 };
                 words.write(word_of(edge));
                 words.add(1).write(block.len() as u64 | here);
-                block.read(0, at, len);
+                let to = begin(at, len);
+                block.read(0, to, len);
                 entry = entry.add(ENTRY);
-                at = at.add(len.next_multiple_of(WORD));
+                at = to.add(len.next_multiple_of(WORD));
             }
         }
     }
@@ -194,7 +195,7 @@ impl<'a> Shown<'a> {
 
 /// Bytes of a list for an edge of which `len` bytes lie on the board.
 fn room_of_block(len: usize) -> usize {
-    ENTRY + len.next_multiple_of(WORD)
+    ENTRY + before(len) + len.next_multiple_of(WORD)
 }
 
 /// The length of an edge's block in a list, and its address if the block is in the list.
@@ -211,6 +212,9 @@ pub(in crate::direct) unsafe fn find(list: *mut u8, edge: Edge) -> (u64, Option<
             let words = list.add(WORD + entry * ENTRY).cast::<u64>();
             let told = words.add(1).read();
             let (len, is_here) = (told & !HERE, told & HERE != 0);
+            if is_here {
+                at = begin(at, len as usize);
+            }
             if words.read() == word_of(edge) {
                 return (len, is_here.then_some(at));
             }

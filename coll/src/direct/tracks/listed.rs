@@ -12,7 +12,7 @@ use crate::direct::agree::sort::Sort;
 use crate::direct::agree::verdict::Verdict;
 use crate::direct::blocking::exchange::RADIX;
 use crate::direct::boards::board::{Header, IN_CELL, Kind, Place};
-use crate::direct::boards::list::{List, WORD};
+use crate::direct::boards::list::{List, WORD, before};
 use crate::direct::data::Stream;
 use crate::direct::tracks::messages::Messages;
 
@@ -101,7 +101,7 @@ impl<'a> Listed<'a> {
                 true => part.sends |= 1 << other,
                 false => {
                     packed += given;
-                    apart += given.next_multiple_of(WORD);
+                    apart += before(given) + given.next_multiple_of(WORD);
                 }
             }
             match got > longest {
@@ -535,7 +535,8 @@ mod tests {
                 let longest = longest_part(size, small(track));
                 let parts = (size as usize - 1) * longest;
                 assert!(parts <= small(track) && parts + size as usize * WORD > small(track));
-                assert!(2 * size as usize * WORD + parts <= small_list(track));
+                let free = (size as usize - 1) * before(longest);
+                assert!(2 * size as usize * WORD + free + parts <= small_list(track));
             }
         }
     }
