@@ -16,7 +16,9 @@
 //!
 //! **Invariants.**
 //! - Nothing that is read from the segment is trusted before it is checked: no bytes that a peer
-//!   writes lead to a panic or to an access outside the allocated part of the segment.
+//!   writes lead to a panic or to an access outside the allocated part of the segment. (Vectors of
+//!   a program with [`SharedAllocator`] lie there as well, and what their allocator notes beside
+//!   them: a process that writes through a wild pointer can reach those, as its own.)
 //! - Nothing in the segment is a lock: a rank can be killed at any instruction.
 //! - Memory of the segment is allocated before its first use, after a check of how much memory is
 //!   left.

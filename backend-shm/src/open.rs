@@ -27,7 +27,7 @@ use crate::config::Config;
 use crate::hand_over::{self, Giver};
 use crate::pull::{Exposed, Puller};
 use crate::segment::layout::{Life, layout_hash};
-use crate::segment::{Segment, memory_file};
+use crate::segment::{PAGE, Segment, memory_file};
 use crate::shm::Shm;
 use crate::sync::Ordering::{Relaxed, Release};
 use crate::watch::Watcher;
@@ -81,14 +81,15 @@ pub fn open_with(job: &mut dyn Bootstrap, config: &Config) -> Result<Shm, Error>
     job.fence().map_err(job_failed)?;
     let processes: Arc<[Process]> = everyone.iter().map(|address| address.process).collect();
     let watcher = Watcher::start(Arc::clone(&segment), rank, Arc::clone(&processes))?;
-    allocator::attach(&segment, config.alloc_min);
-    Shm::new(
-        segment,
+    let shm = Shm::new(
+        Arc::clone(&segment),
         rank,
         config.clone(),
         Puller::across(processes),
         Some(watcher),
-    )
+    )?;
+    allocator::attach(&segment, config.alloc_min.max(PAGE as usize));
+    Ok(shm)
 }
 
 /// Makes the transports of all ranks of a job inside this process: for ranks that are threads, or

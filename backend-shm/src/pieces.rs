@@ -36,6 +36,15 @@ impl Pieces {
     }
 }
 
+impl IntoIterator for Pieces {
+    type Item = (u64, u64);
+    type IntoIter = std::collections::btree_map::IntoIter<u64, u64>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -19,7 +19,7 @@ use crate::sync::Ordering::Relaxed;
 
 /// Bytes of the bulk area with which a pair begins. The pair keeps this area where there is no
 /// memory for a larger one.
-const FIRST_AREA: u64 = 32 << 10;
+pub(crate) const FIRST_AREA: u64 = 32 << 10;
 const _: () = assert!(BULK as u64 <= FIRST_AREA, "the longest packet fits");
 /// Packets that a pair sends through the inbox before it gets a ring.
 const FIRST_PACKETS: u32 = 2;

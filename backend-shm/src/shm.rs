@@ -452,6 +452,9 @@ unsafe impl Transport for Shm {
         self.puller.close(self.rank);
         self.segment
             .await_pushes(self.rank, |rank| self.watches_dead(rank));
+        if crate::allocator::held(&self.segment) > 0 {
+            crate::allocator::trim();
+        }
     }
 
     unsafe fn pull(

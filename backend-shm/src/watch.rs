@@ -21,6 +21,8 @@ use crate::segment::layout::Life;
 pub(crate) struct Watcher {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    /// The process that has the thread.
+    process: u32,
 }
 
 #[derive(Debug)]
@@ -69,6 +71,7 @@ impl Watcher {
         Ok(Self {
             shared,
             thread: Some(thread),
+            process: std::process::id(),
         })
     }
 
@@ -95,6 +98,11 @@ impl Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
+        // A child that has been forked has the descriptor of its parent, and no thread.
+        if std::process::id() != self.process {
+            std::mem::forget(self.thread.take());
+            return;
+        }
         let one = 1_u64;
         // SAFETY: the value has eight bytes. One write cannot overflow the counter.
         unsafe { libc::write(self.shared.end.as_raw_fd(), (&raw const one).cast(), 8) };

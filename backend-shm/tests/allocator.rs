@@ -7,8 +7,9 @@ use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
 
-use common::Numbers;
 use common::files::{Files, Job};
+use common::{Numbers, exchange};
+use portolan_core::job::Bootstrap;
 use portolan_core::transport::Transport;
 use portolan_shm::{Config, SharedAllocator, Shm, open_with};
 
@@ -30,6 +31,7 @@ fn child() {
         "back" => back(&mut job),
         "forked" => forked(&mut job),
         "no-room" => no_room(&mut job),
+        "crowded" => crowded(&mut job),
         "second" => second(&mut job),
         role => panic!("no role {role}"),
     }
@@ -61,6 +63,14 @@ fn places(job: &mut Files) {
     early.resize(200 * KIB, 8);
     assert!(is_shared(&shm, &early), "it has moved");
     assert!(early[..100 * KIB].iter().all(|&byte| byte == 7));
+    let place = early.as_ptr();
+    early.truncate(150 * KIB);
+    early.shrink_to_fit();
+    assert_eq!(
+        (early.as_ptr(), early.capacity()),
+        (place, 150 * KIB),
+        "shorter, where it is"
+    );
     early.truncate(1000);
     early.shrink_to_fit();
     assert!(!is_shared(&shm, &early), "it has moved back");
@@ -182,6 +192,7 @@ fn back(job: &mut Files) {
 fn forked(job: &mut Files) {
     let shm = attach(job);
     let mut values = vec![1_u64; 100_000];
+    let mut kept = vec![1_u8; 100 * KIB];
     let spare: Vec<Vec<u8>> = (0..20).map(|n| vec![n; 50 * KIB]).collect();
     // SAFETY: the child has one thread, and ends by `_exit`.
     let child = unsafe { libc::fork() };
@@ -195,14 +206,14 @@ fn forked(job: &mut Files) {
             values.resize(200_000, 4);
             assert!(!is_shared(&shm, &values));
             assert_eq!((values[99_999], values[100_000]), (2, 4));
+            grandchild(&mut kept);
+            drop(shm);
         }));
         // SAFETY: ends the child without running the test harness's code.
         unsafe { libc::_exit(i32::from(good.is_err())) }
     }
-    let mut status = -1;
-    // SAFETY: waits for the child above.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    assert_eq!(status, 0, "how the child ended");
+    await_child(child);
+    assert_eq!(kept, vec![1; 100 * KIB]);
     assert!(values.iter().all(|&value| value == 1));
     let more: Vec<Vec<u8>> = (0..20).map(|n| vec![100 + n; 50 * KIB]).collect();
     for (block, n) in spare.iter().zip(0..).chain(more.iter().zip(100..)) {
@@ -211,6 +222,43 @@ fn forked(job: &mut Files) {
     // Commands are children, too.
     let output = Command::new("echo").arg("ahoy").output().unwrap();
     assert_eq!(output.stdout, b"ahoy\n");
+}
+
+fn await_child(child: libc::pid_t) {
+    let mut status = -1;
+    // SAFETY: waits for a child of this process.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "how the child ended");
+}
+
+/// A child of a child sees what its own parent has written.
+fn grandchild(kept: &mut [u8]) {
+    kept.fill(5);
+    // SAFETY: the child has one thread, and ends by `_exit`.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let good = kept.iter().all(|&byte| byte == 5);
+        // SAFETY: ends the child without running the test harness's code.
+        unsafe { libc::_exit(i32::from(!good)) }
+    }
+    await_child(child);
+}
+
+/// Vectors leave as much of the segment as messages need.
+fn crowded(job: &mut Files) {
+    let config = Config {
+        max: 16 * MIB,
+        ..Config::default()
+    };
+    let mut shm = open_with(job, &config).unwrap();
+    let mut many = Vec::new();
+    while many.len() < 100 {
+        many.push(vec![1_u8; MIB / 2]);
+    }
+    assert!(!is_shared(&shm, &many[99]), "the segment is full");
+    job.fence().unwrap();
+    exchange(&mut shm, 100);
+    job.fence().unwrap();
 }
 
 /// What does not fit into the segment is there all the same.
@@ -279,6 +327,11 @@ fn a_child_has_its_own_copy() {
 #[test]
 fn what_finds_no_room_comes_from_the_allocator_underneath() {
     alone("no-room");
+}
+
+#[test]
+fn messages_find_room_beside_vectors() {
+    Job::start("crowded", 3, false).succeed();
 }
 
 #[test]

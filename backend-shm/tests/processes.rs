@@ -6,7 +6,7 @@ mod common;
 use std::time::Instant;
 
 use common::files::{Files, GUARD, Job, die};
-use common::{Checker, Numbers, send};
+use common::{Checker, exchange, send};
 use portolan_core::job::Bootstrap;
 use portolan_core::transport::{Exposure, Header, Payload, Pulled, Pulls, Sent, Sink, Transport};
 use portolan_shm::{Config, Shm, open_with};
@@ -70,39 +70,6 @@ fn traffic_of(job: &mut Files) -> Shm {
     job.fence().unwrap();
     assert_eq!(shm.failures(), 0);
     shm
-}
-
-fn exchange(shm: &mut Shm, count: u32) {
-    let (own, ranks) = (shm.rank(), shm.size());
-    let mut sink = Checker::new(own, ranks);
-    let mut numbers = Numbers(u64::from(own));
-    let mut next = vec![(0, 0); ranks as usize];
-    let (all, bulk, bell) = (
-        u64::from(count * (ranks - 1)),
-        shm.limits().bulk,
-        shm.bell(),
-    );
-    loop {
-        let mut moved = shm.poll(&mut sink) > 0;
-        for to in (0..ranks).filter(|&to| to != own) {
-            let (number, len) = &mut next[to as usize];
-            if *number < count && send(shm, to, *number, *len) == Sent::Done {
-                (*number, *len, moved) = (*number + 1, numbers.size(bulk), true);
-            }
-        }
-        let sent: u32 = next.iter().map(|(number, _)| number).sum();
-        if sink.arrived == all && sent == count * (ranks - 1) {
-            return;
-        }
-        if !moved {
-            let seen = bell.seen();
-            shm.arm();
-            if shm.poll(&mut sink) == 0 {
-                bell.sleep(seen, Some(GUARD));
-            }
-            shm.disarm();
-        }
-    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use dlmalloc::Dlmalloc;
+use portolan_core::comm::NoUnwind;
 
 use super::fork;
 use super::growth::Growth;
@@ -65,12 +66,12 @@ pub(super) fn holds(block: *mut u8) -> bool {
     block.addr().wrapping_sub(BASE.load(Relaxed)) < len
 }
 
-/// Does `work`; what it allocates comes from the allocator underneath.
+/// Calls `does`; what it allocates comes from the allocator underneath.
 ///
 /// Whoever holds a lock that the arena takes does what it does in here: an allocation would wait
 /// for a lock that its own thread holds.
-pub(crate) fn aside<R>(work: impl FnOnce() -> R) -> R {
-    /// Ends it, even if `work` panics.
+pub(crate) fn aside<R>(does: impl FnOnce() -> R) -> R {
+    /// Ends it, even if `does` panics.
     struct Back(bool);
     impl Drop for Back {
         fn drop(&mut self) {
@@ -78,7 +79,12 @@ pub(crate) fn aside<R>(work: impl FnOnce() -> R) -> R {
         }
     }
     let _back = Back(ASIDE.replace(true));
-    work()
+    does()
+}
+
+/// Whether this thread is in [`aside`].
+pub(crate) fn is_aside() -> bool {
+    ASIDE.get()
 }
 
 /// Gives the arena a segment, if the program has such an allocator and no segment yet. Allocations
@@ -125,12 +131,19 @@ fn arena() -> MutexGuard<'static, Option<Dlmalloc<Growth>>> {
     ARENA.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Lets the arena allocate, unless this thread is in [`aside`].
-fn allocate(work: impl FnOnce(&mut Dlmalloc<Growth>) -> *mut u8) -> Option<NonNull<u8>> {
-    if ASIDE.get() {
+/// Lets the arena work, unless this thread is in [`aside`]. A panic would unwind into code that
+/// allocates, which must not be.
+fn work<R>(does: impl FnOnce(&mut Dlmalloc<Growth>) -> R) -> Option<R> {
+    if is_aside() || fork::is_child() {
         return None;
     }
-    let block = aside(|| arena().as_mut().map(work)).and_then(NonNull::new);
+    NoUnwind::during("the allocator of shared vectors", || {
+        aside(|| arena().as_mut().map(does))
+    })
+}
+
+fn allocate(does: impl FnOnce(&mut Dlmalloc<Growth>) -> *mut u8) -> Option<NonNull<u8>> {
+    let block = work(does).and_then(NonNull::new);
     if block.is_none() {
         REFUSALS.fetch_add(1, Relaxed);
     }
@@ -144,22 +157,18 @@ pub(super) fn alloc(layout: Layout) -> Option<NonNull<u8>> {
     allocate(|arena| unsafe { arena.malloc(layout.size(), layout.align().max(ALIGNMENT)) })
 }
 
-#[cold]
-pub(super) fn alloc_zeroed(layout: Layout) -> Option<NonNull<u8>> {
-    // SAFETY: as in `alloc`.
-    allocate(|arena| unsafe { arena.calloc(layout.size(), layout.align().max(ALIGNMENT)) })
-}
-
-/// Gives a longer or shorter block, with the values of the old one, which is then free. `None`
-/// leaves the old one as it is.
+/// Makes a block shorter, where it is. `false` leaves it as it was.
 ///
 /// # Safety
-/// The block is one of the arena with this layout, and nobody else uses it.
+/// The block is one of the arena with this layout, and nobody else uses it; `size` is not more than
+/// the layout's.
 #[cold]
-pub(super) unsafe fn realloc(block: *mut u8, layout: Layout, size: usize) -> Option<NonNull<u8>> {
-    let align = layout.align().max(ALIGNMENT);
-    // SAFETY: the caller's promise; blocks are made with this alignment.
-    allocate(|arena| unsafe { arena.realloc(block, layout.size(), align, size) })
+pub(super) unsafe fn shrink(block: *mut u8, layout: Layout, size: usize) -> bool {
+    debug_assert!(size <= layout.size());
+    // SAFETY: the caller's promise. A block that gets shorter stays where it is, and so keeps its
+    // alignment.
+    let shrunk = work(|arena| unsafe { arena.c_realloc(block, size) });
+    shrunk.is_some_and(|at| std::ptr::eq(at, block))
 }
 
 /// # Safety
@@ -170,10 +179,17 @@ pub(super) unsafe fn free(block: *mut u8, layout: Layout) {
         return;
     }
     let align = layout.align().max(ALIGNMENT);
-    aside(|| {
-        if let Some(arena) = arena().as_mut() {
-            // SAFETY: the caller's promise; blocks are made with this alignment.
-            unsafe { arena.free(block, layout.size(), align) };
-        }
+    // SAFETY: the caller's promise; blocks are made with this alignment.
+    let freed = work(|arena| unsafe { arena.free(block, layout.size(), align) });
+    // A block that is freed aside stays as it is; nothing that works there has any.
+    debug_assert!(freed.is_some());
+}
+
+/// Gives the memory that is kept for later allocations to the system.
+pub(crate) fn trim() {
+    work(|arena| {
+        // SAFETY: the arena is this process's, and locked.
+        unsafe { arena.trim(0) };
+        arena.allocator().empty_all();
     });
 }

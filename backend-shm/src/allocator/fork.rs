@@ -34,6 +34,8 @@ pub(super) fn prepare() -> bool {
 }
 
 unsafe extern "C" fn child() {
-    CHILD.store(true, Relaxed);
-    arena::leave_to_parent();
+    // A child of a child inherits what is private already, with what its parent has written.
+    if !CHILD.swap(true, Relaxed) {
+        arena::leave_to_parent();
+    }
 }

@@ -18,7 +18,8 @@ const LEAST: u64 = 1 << 20;
 /// frees long vectors in turn would otherwise pay for new pages each time.
 const KEPT: u64 = 64 << 20; // Whole pages, as all pieces are.
 
-/// After a refusal the segment is asked again only after so long, since that check reads files.
+/// After a refusal the segment is asked for as much again only after so long, since that check
+/// reads files.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 pub(super) struct Growth {
@@ -28,7 +29,8 @@ pub(super) struct Growth {
     kept: Cell<u64>,
     /// Given back, without memory.
     empty: RefCell<Pieces>,
-    refused: Cell<Option<Instant>>,
+    /// The last refusal, and how many bytes it was about.
+    refused: Cell<Option<(Instant, u64)>>,
 }
 
 impl Growth {
@@ -48,15 +50,23 @@ impl Growth {
             self.kept.set(self.kept.get() - len);
             return Some((offset, len));
         }
-        let refused = self.refused.get();
-        if refused.is_some_and(|since| since.elapsed() < PATIENCE) {
+        let vain = |(since, most): (Instant, u64)| len >= most && since.elapsed() < PATIENCE;
+        if self.refused.get().is_some_and(vain) {
             return None;
         }
-        let taken = self.take_new(len);
-        self.refused.set(taken.is_none().then(Instant::now));
+        let taken = self.take_new(len).or_else(|| {
+            // What is kept may be what is missing.
+            self.empty_all();
+            self.take_new(len)
+        });
+        if taken.is_none() {
+            self.refused.set(Some((Instant::now(), len)));
+        }
         taken
     }
 
+    /// Space with new memory: in a place that was given back, or in an extent, the longer the more
+    /// there are, so that there are few.
     fn take_new(&self, len: u64) -> Option<(u64, u64)> {
         const WHAT: &str = "memory of the program's allocator";
         let emptied = self.empty.borrow_mut().take(len);
@@ -64,17 +74,38 @@ impl Growth {
             Some(offset) => match self.segment.restore(offset, len, WHAT) {
                 Ok(()) => (offset, len),
                 Err(_) => {
-                    self.segment.release(offset, len);
-                    self.empty.borrow_mut().give(offset, len);
+                    self.put_away(offset, len);
                     return None;
                 }
             },
-            None => self.segment.extend(len.max(LEAST), WHAT).ok()?,
+            None => {
+                let more = (HELD.load(Relaxed) / 16).next_multiple_of(LEAST);
+                let extend = |len| self.segment.extend_for_vectors(len, WHAT).ok();
+                extend(len.max(more).max(LEAST)).or_else(|| extend(len))?
+            }
         };
         // Of the segment, only what is the program's own belongs into a core dump.
-        self.segment.dump(offset, len);
+        self.segment.dump(offset, len, true);
         HELD.fetch_add(len, Relaxed);
         Some((offset, len))
+    }
+
+    /// Gives the memory of a piece to the system.
+    fn put_away(&self, offset: u64, len: u64) {
+        // If that fails, the memory is there, and stays.
+        let _ = self.segment.punch(offset, len);
+        self.segment.dump(offset, len, false);
+        self.empty.borrow_mut().give(offset, len);
+    }
+
+    /// Gives all memory that is kept to the system.
+    pub(super) fn empty_all(&self) {
+        let full = std::mem::take(&mut *self.full.borrow_mut());
+        for (offset, len) in full {
+            self.kept.set(self.kept.get() - len);
+            HELD.fetch_sub(len, Relaxed);
+            self.put_away(offset, len);
+        }
     }
 
     fn give(&self, offset: u64, len: u64) {
@@ -85,9 +116,8 @@ impl Growth {
         }
         let (offset, len) = (offset + keep, len - keep);
         if len > 0 {
-            self.segment.release(offset, len);
             HELD.fetch_sub(len, Relaxed);
-            self.empty.borrow_mut().give(offset, len);
+            self.put_away(offset, len);
         }
     }
 }

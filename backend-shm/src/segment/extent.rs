@@ -10,8 +10,10 @@ use portolan_core::{Error, ErrorKind, Result};
 
 use super::Segment;
 use super::turn::Turn;
-use crate::allocator::aside;
+use crate::allocator::{aside, is_aside};
 use crate::memory_limit;
+use crate::ring::CELL;
+use crate::send::FIRST_AREA;
 use crate::sync::Ordering::Relaxed;
 
 /// Size of a page, and the alignment of extents.
@@ -20,13 +22,24 @@ pub(crate) const PAGE: u64 = 4096;
 impl Segment {
     /// Allocates a zeroed extent of at least `len` bytes for `what`; returns its offset and length.
     pub(crate) fn extend(&self, len: u64, what: &str) -> Result<(u64, u64)> {
-        self.extend_by(len, what, allocate)
+        self.extend_by(len, self.total as u64, what, allocate)
     }
 
-    /// The same with `allocate` to get the memory.
+    /// The same, if as much is left behind it as the rings and bulk areas of all pairs may need.
+    pub(crate) fn extend_for_vectors(&self, len: u64, what: &str) -> Result<(u64, u64)> {
+        let head = self.head();
+        let ring = u64::from(head.ring_cells.load(Relaxed)) * CELL as u64;
+        let pair = (ring + head.bulk_bytes.load(Relaxed)).saturating_add(FIRST_AREA + 3 * PAGE);
+        let pairs = u64::from(self.ranks) * u64::from(self.ranks - 1);
+        let most = self.total as u64 - pairs.saturating_mul(pair).min(self.total as u64 / 2);
+        self.extend_by(len, most, what, allocate)
+    }
+
+    /// The same with `allocate` to get the memory, below the offset `most`.
     pub(super) fn extend_by(
         &self,
         len: u64,
+        most: u64,
         what: &str,
         allocate: impl FnOnce(RawFd, u64, u64) -> Result<()>,
     ) -> Result<(u64, u64)> {
@@ -36,7 +49,9 @@ impl Segment {
             .ok_or_else(|| self.full(len, what))?;
         let offset = self.in_turn(|| {
             memory_limit::check(len, what)?;
-            let offset = self.reserve(len).ok_or_else(|| self.full(len, what))?;
+            let offset = self
+                .reserve(len, most)
+                .ok_or_else(|| self.full(len, what))?;
             let allocated = allocate(self.fd(), offset, len);
             allocated.inspect_err(|_| self.give_back(offset, len))?;
             Ok(offset)
@@ -46,12 +61,19 @@ impl Segment {
     }
 
     /// Does `work` while no other rank allocates. (What it allocates in the program's own memory
-    /// must not need a turn, too, so it is done [`aside`].)
+    /// must not need a turn, too, so it is done [`aside`]. For the same reason nothing is logged
+    /// meanwhile: a subscriber may do anything.)
     fn in_turn<R>(&self, work: impl FnOnce() -> Result<R>) -> Result<R> {
-        aside(|| {
-            let _turn = Turn::take(&self.allocating, self.fd());
-            work()
-        })
+        let (result, refused) = aside(|| {
+            let turn = Turn::take(&self.allocating, self.fd());
+            (work(), turn.refused())
+        });
+        if let Some(error) = refused
+            && !is_aside()
+        {
+            portolan_core::log!(DEBUG, %error, "ranks cannot take turns at allocating shared memory");
+        }
+        result
     }
 
     /// Gives an extent back that was reserved and has no memory. Without this, a program that asks
@@ -64,25 +86,33 @@ impl Segment {
         let _ = used.compare_exchange(offset + len, offset, Relaxed, Relaxed);
     }
 
-    fn reserve(&self, len: u64) -> Option<u64> {
+    fn reserve(&self, len: u64, most: u64) -> Option<u64> {
         let used = &self.head().used.0;
         // Relaxed: the word orders nothing; other ranks learn an offset from the extent's owner.
         used.fetch_update(Relaxed, Relaxed, |used| {
-            used.checked_add(len)
-                .filter(|end| *end <= self.total as u64)
+            used.checked_add(len).filter(|end| *end <= most)
         })
         .ok()
     }
 
     /// Gives the memory of an extent back to the system; later reads return zeros.
     pub(crate) fn release(&self, offset: u64, len: u64) {
+        if let Err(error) = self.punch(offset, len) {
+            portolan_core::log!(WARN, offset, len, %error, "segment memory was not given back");
+        }
+    }
+
+    /// The same without a word.
+    pub(crate) fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         // SAFETY: a descriptor and a range of its file that the caller owns.
         let done = unsafe {
             libc::fallocate(self.fd(), mode, offset as libc::off_t, len as libc::off_t) == 0
         };
-        if !done {
-            portolan_core::log!(WARN, offset, len, error = %io::Error::last_os_error(), "segment memory was not given back");
+        if done {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
         }
     }
 
@@ -110,17 +140,16 @@ impl Segment {
         };
     }
 
-    /// Lets core dumps have an extent, which they do not have otherwise.
-    pub(crate) fn dump(&self, offset: u64, len: u64) {
+    /// Whether core dumps are to have an extent, which they have not otherwise.
+    pub(crate) fn dump(&self, offset: u64, len: u64, dumped: bool) {
         debug_assert!(offset + len <= self.total as u64);
-        // SAFETY: the range lies in the mapping, and the advice changes no contents.
-        unsafe {
-            libc::madvise(
-                self.base.add(offset as usize).cast(),
-                len as usize,
-                libc::MADV_DODUMP,
-            )
+        let advice = if dumped {
+            libc::MADV_DODUMP
+        } else {
+            libc::MADV_DONTDUMP
         };
+        // SAFETY: the range lies in the mapping, and the advice changes no contents.
+        unsafe { libc::madvise(self.base.add(offset as usize).cast(), len as usize, advice) };
     }
 
     fn full(&self, len: u64, what: &str) -> Error {
@@ -137,8 +166,19 @@ impl Segment {
     }
 }
 
+/// Bytes that one call of the system allocates: a signal makes it give up what it has done, so a
+/// program with a timer would never come to the end of a long extent.
+const PIECE: u64 = 16 << 20;
+
 /// Allocates real memory for a range of the file.
 pub(crate) fn allocate(fd: RawFd, offset: u64, len: u64) -> Result<()> {
+    let pieces = (0..len).step_by(PIECE as usize);
+    pieces
+        .into_iter()
+        .try_for_each(|at| allocate_piece(fd, offset + at, PIECE.min(len - at)))
+}
+
+fn allocate_piece(fd: RawFd, offset: u64, len: u64) -> Result<()> {
     loop {
         // SAFETY: a descriptor and a range.
         if unsafe { libc::fallocate(fd, 0, offset as libc::off_t, len as libc::off_t) } == 0 {

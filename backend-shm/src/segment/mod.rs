@@ -59,21 +59,27 @@ impl Segment {
     }
 
     /// Puts a copy of its own in the place of what this process shares: for a forked child. Writes
-    /// then stay in the child. (If the system refuses that, all stays as it is.)
+    /// then stay in the child. Where the system has no room for a copy that can be written, the
+    /// child can only read: its first write ends it.
     pub(crate) fn become_private(&self) {
-        let used = self.head().used.0.load(Relaxed).min(self.total as u64);
-        // SAFETY: it replaces pages of this mapping by the same ones of the same file, and the
-        // child has no other thread. Where the system refuses, it leaves the old ones.
-        unsafe {
-            libc::mmap(
-                self.base.cast(),
-                used as usize,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_FIXED | libc::MAP_NORESERVE,
-                self.fd(),
-                0,
-            )
+        let used = self.head().used.0.load(Relaxed).min(self.total as u64) as usize;
+        let copy = |protection| {
+            // SAFETY: it replaces pages of this mapping by the same ones of the same file, and the
+            // child has no other thread. Where the system refuses, it leaves the old ones.
+            let at = unsafe {
+                let flags = libc::MAP_PRIVATE | libc::MAP_FIXED | libc::MAP_NORESERVE;
+                libc::mmap(self.base.cast(), used, protection, flags, self.fd(), 0)
+            };
+            at != libc::MAP_FAILED
         };
+        let copied = copy(libc::PROT_READ | libc::PROT_WRITE) || copy(libc::PROT_READ);
+        // SAFETY: a range of the mapping. What is refused changes nothing.
+        unsafe {
+            if !copied {
+                libc::mprotect(self.base.cast(), used, libc::PROT_READ);
+            }
+            libc::madvise(self.base.cast(), used, libc::MADV_DONTDUMP);
+        }
     }
 
     /// The head of the segment.

@@ -240,11 +240,15 @@ fn an_extent_without_memory_is_given_back() {
             "no memory",
         ))
     };
-    let most = 60 << 20;
+    let (most, end) = (60 << 20, segment.total() as u64);
     for _ in 0..3 {
-        segment.extend_by(most, "a test", refuse).unwrap_err();
+        segment.extend_by(most, end, "a test", refuse).unwrap_err();
     }
     let (offset, _) = segment.extend(4096, "a test").unwrap();
     assert_eq!(segment.extend(4096, "a test").unwrap().0, offset + 4096);
-    assert!(segment.extend_by(most, "a test", |_, _, _| Ok(())).is_ok());
+    assert!(
+        segment
+            .extend_by(most, end, "a test", |_, _, _| Ok(()))
+            .is_ok()
+    );
 }

@@ -4,6 +4,7 @@
 //! enough, although there is enough for one only; and the control group would answer with the OOM
 //! killer.
 
+use std::io;
 use std::os::fd::RawFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -11,6 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[derive(Debug)]
 pub(super) struct Turn<'a> {
     fd: RawFd,
+    refused: Option<io::Error>,
     /// Excludes other ranks of this process: a record lock belongs to the whole process, not to a
     /// thread.
     _threads: MutexGuard<'a, ()>,
@@ -21,13 +23,17 @@ impl<'a> Turn<'a> {
     /// processes, and the memory check is only as good as its margin.
     pub(super) fn take(threads: &'a Mutex<()>, fd: RawFd) -> Self {
         let guard = threads.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = lock(fd, libc::F_WRLCK as libc::c_short) {
-            portolan_core::log!(DEBUG, %error, "ranks cannot take turns at allocating shared memory");
-        }
+        let refused = lock(fd, libc::F_WRLCK as libc::c_short).err();
         Self {
             fd,
+            refused,
             _threads: guard,
         }
+    }
+
+    /// Ends the turn; says why the file could not be locked, if it could not.
+    pub(super) fn refused(mut self) -> Option<io::Error> {
+        self.refused.take()
     }
 }
 
@@ -39,7 +45,7 @@ impl Drop for Turn<'_> {
 }
 
 /// Locks or unlocks the first byte of the file for this process (POSIX record locks).
-fn lock(fd: RawFd, kind: libc::c_short) -> std::io::Result<()> {
+fn lock(fd: RawFd, kind: libc::c_short) -> io::Result<()> {
     // SAFETY: plain old data, for which zeros are legal.
     let mut region: libc::flock = unsafe { std::mem::zeroed() };
     region.l_type = kind;
@@ -50,8 +56,8 @@ fn lock(fd: RawFd, kind: libc::c_short) -> std::io::Result<()> {
         if unsafe { libc::fcntl(fd, libc::F_SETLKW, &raw const region) } == 0 {
             return Ok(());
         }
-        let error = std::io::Error::last_os_error();
-        if error.kind() != std::io::ErrorKind::Interrupted {
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
             return Err(error);
         }
     }

@@ -114,3 +114,39 @@ pub fn send(shm: &mut Shm, to: u32, number: u32, len: usize) -> Sent {
         }
     }
 }
+
+/// All-to-all traffic of `count` messages from each rank to each; a rank sleeps while it has
+/// nothing to do.
+pub fn exchange(shm: &mut Shm, count: u32) {
+    let (own, ranks) = (shm.rank(), shm.size());
+    let mut sink = Checker::new(own, ranks);
+    let mut numbers = Numbers(u64::from(own));
+    let mut next = vec![(0, 0); ranks as usize];
+    let (all, bulk, bell) = (
+        u64::from(count * (ranks - 1)),
+        shm.limits().bulk,
+        shm.bell(),
+    );
+    loop {
+        let mut moved = shm.poll(&mut sink) > 0;
+        for to in (0..ranks).filter(|&to| to != own) {
+            let (number, len) = &mut next[to as usize];
+            if *number < count && send(shm, to, *number, *len) == Sent::Done {
+                (*number, *len, moved) = (*number + 1, numbers.size(bulk), true);
+            }
+        }
+        let sent: u32 = next.iter().map(|(number, _)| number).sum();
+        if sink.arrived == all && sent == count * (ranks - 1) {
+            return;
+        }
+        if !moved {
+            let seen = bell.seen();
+            shm.arm();
+            if shm.poll(&mut sink) == 0 {
+                bell.sleep(seen, Some(files::GUARD));
+                assert_eq!(shm.failures(), 0, "a rank has failed");
+            }
+            shm.disarm();
+        }
+    }
+}

@@ -106,7 +106,7 @@ fn one_death(ranks: u32, transport: Option<&str>, pin: &Bind) -> Result<(String,
 
 /// Runs as a rank: waits for a message that never comes.
 pub(super) fn rank() -> ExitCode {
-    portolan::run(|world| {
+    super::builder().run(|world| {
         let comm = world.comm();
         let last = comm.size() - 1;
         comm.barrier()?;

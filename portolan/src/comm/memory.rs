@@ -127,7 +127,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// job's shared memory (`PORTOLAN_SHM_MAX`). That holds for ranks that are threads as well,
     /// although they gain nothing: they can load all memory, and messages from here take the same
     /// way as others. A process that this one forks sees the same memory, until it executes another
-    /// program.
+    /// program. (In a program with `SharedAllocator` it has a copy.)
     ///
     /// The type must be one for which every bit pattern is valid; that is checked when the program
     /// is compiled.
