@@ -178,6 +178,14 @@ fn back(job: &mut Files) {
         // What is kept, and extents of which it has not been noticed yet that they are free.
         assert!((60 * MIB..200 * MIB).contains(&used()), "{} held", used());
     }
+    // So does what a vector that gets shorter does not need.
+    let mut long = vec![7_u8; 400 * MIB];
+    assert!(is_shared(&shm, &long));
+    long.truncate(MIB);
+    long.shrink_to_fit();
+    assert!(used() < 200 * MIB, "{} held", used());
+    assert!(long.iter().all(|&byte| byte == 7));
+    drop(long);
     // A vector that comes and goes finds its memory again.
     let mut places = Vec::new();
     for _ in 0..10 {

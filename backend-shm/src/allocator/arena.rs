@@ -21,6 +21,10 @@ const ALIGNMENT: usize = 64;
 /// space at the end of the last one is given back at once.)
 const RELEASE: usize = 16;
 
+/// After so many bytes are cut off a block, free space is given back, as `dlmalloc` does by itself
+/// when blocks are freed.
+const MUCH: usize = 2 << 20;
+
 /// Values of [`SHORTEST`] that are no lengths.
 const UNUSED: usize = 0;
 const NONE: usize = usize::MAX;
@@ -143,7 +147,7 @@ fn work<R>(does: impl FnOnce(&mut Dlmalloc<Growth>) -> R) -> Option<R> {
 }
 
 fn allocate(does: impl FnOnce(&mut Dlmalloc<Growth>) -> *mut u8) -> Option<NonNull<u8>> {
-    let block = work(does).and_then(NonNull::new);
+    let block = NonNull::new(work(does)?);
     if block.is_none() {
         REFUSALS.fetch_add(1, Relaxed);
     }
@@ -165,9 +169,16 @@ pub(super) fn alloc(layout: Layout) -> Option<NonNull<u8>> {
 #[cold]
 pub(super) unsafe fn shrink(block: *mut u8, layout: Layout, size: usize) -> bool {
     debug_assert!(size <= layout.size());
-    // SAFETY: the caller's promise. A block that gets shorter stays where it is, and so keeps its
-    // alignment.
-    let shrunk = work(|arena| unsafe { arena.c_realloc(block, size) });
+    let shrunk = work(|arena| {
+        // SAFETY: the caller's promise. A block that gets shorter stays where it is, and so keeps
+        // its alignment.
+        let at = unsafe { arena.c_realloc(block, size) };
+        if layout.size() - size >= MUCH {
+            // SAFETY: the arena is this process's, and locked.
+            unsafe { arena.trim(0) };
+        }
+        at
+    });
     shrunk.is_some_and(|at| std::ptr::eq(at, block))
 }
 

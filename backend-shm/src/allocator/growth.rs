@@ -65,13 +65,16 @@ impl Growth {
         taken
     }
 
-    /// Space with new memory: in a place that was given back, or in an extent, the longer the more
-    /// there are, so that there are few.
+    /// Space with new memory: in a place that was given back, or in a new extent. It is the longer
+    /// the more there is (1 to 64 MiB), so that not each vector costs system calls.
     fn take_new(&self, len: u64) -> Option<(u64, u64)> {
         const WHAT: &str = "memory of the program's allocator";
-        let emptied = self.empty.borrow_mut().take(len);
+        let more = (HELD.load(Relaxed) / 16).next_multiple_of(LEAST);
+        let more = more.clamp(LEAST, KEPT);
+        let take = |len| Some((self.empty.borrow_mut().take(len)?, len));
+        let emptied = take(len.max(more)).or_else(|| take(len));
         let (offset, len) = match emptied {
-            Some(offset) => match self.segment.restore(offset, len, WHAT) {
+            Some((offset, len)) => match self.segment.restore(offset, len, WHAT) {
                 Ok(()) => (offset, len),
                 Err(_) => {
                     self.put_away(offset, len);
@@ -79,9 +82,8 @@ impl Growth {
                 }
             },
             None => {
-                let more = (HELD.load(Relaxed) / 16).next_multiple_of(LEAST);
                 let extend = |len| self.segment.extend_for_vectors(len, WHAT).ok();
-                extend(len.max(more).max(LEAST)).or_else(|| extend(len))?
+                extend(len.max(more)).or_else(|| extend(len))?
             }
         };
         // Of the segment, only what is the program's own belongs into a core dump.

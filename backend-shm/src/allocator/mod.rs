@@ -154,7 +154,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for SharedAllocator<A> {
         };
         if !moved.is_null() {
             // SAFETY: both blocks have so many bytes, and are different ones.
-            unsafe { std::ptr::copy_nonoverlapping(block, moved, layout.size().min(size)) };
+            unsafe { portolan_core::lines::copy(block, moved, layout.size().min(size)) };
             // SAFETY: the caller's promise; nobody uses the old block any more.
             unsafe { self.dealloc(block, layout) };
         }

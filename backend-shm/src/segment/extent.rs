@@ -29,7 +29,8 @@ impl Segment {
     pub(crate) fn extend_for_vectors(&self, len: u64, what: &str) -> Result<(u64, u64)> {
         let head = self.head();
         let ring = u64::from(head.ring_cells.load(Relaxed)) * CELL as u64;
-        let pair = (ring + head.bulk_bytes.load(Relaxed)).saturating_add(FIRST_AREA + 3 * PAGE);
+        let areas = head.bulk_bytes.load(Relaxed).saturating_add(FIRST_AREA);
+        let pair = areas.saturating_add(ring + 3 * PAGE);
         let pairs = u64::from(self.ranks) * u64::from(self.ranks - 1);
         let most = self.total as u64 - pairs.saturating_mul(pair).min(self.total as u64 / 2);
         self.extend_by(len, most, what, allocate)
@@ -52,8 +53,12 @@ impl Segment {
             let offset = self
                 .reserve(len, most)
                 .ok_or_else(|| self.full(len, what))?;
-            let allocated = allocate(self.fd(), offset, len);
-            allocated.inspect_err(|_| self.give_back(offset, len))?;
+            if let Err(error) = allocate(self.fd(), offset, len) {
+                // Some of it may have memory.
+                let _ = self.punch(offset, len);
+                self.give_back(offset, len);
+                return Err(error);
+            }
             Ok(offset)
         })?;
         self.touch(offset, len);
@@ -166,23 +171,22 @@ impl Segment {
     }
 }
 
-/// Bytes that one call of the system allocates: a signal makes it give up what it has done, so a
-/// program with a timer would never come to the end of a long extent.
+/// Most bytes that one call of the system allocates, and fewest. On some kernels a signal makes it
+/// give up what it has done, and a program with a fast timer would never come to the end of a long
+/// extent.
 const PIECE: u64 = 16 << 20;
+const LEAST_PIECE: u64 = 64 << 10;
 
 /// Allocates real memory for a range of the file.
 pub(crate) fn allocate(fd: RawFd, offset: u64, len: u64) -> Result<()> {
-    let pieces = (0..len).step_by(PIECE as usize);
-    pieces
-        .into_iter()
-        .try_for_each(|at| allocate_piece(fd, offset + at, PIECE.min(len - at)))
-}
-
-fn allocate_piece(fd: RawFd, offset: u64, len: u64) -> Result<()> {
-    loop {
+    let (mut at, mut piece) = (0, PIECE);
+    while at < len {
+        let now = piece.min(len - at);
+        let (from, bytes) = ((offset + at) as libc::off_t, now as libc::off_t);
         // SAFETY: a descriptor and a range.
-        if unsafe { libc::fallocate(fd, 0, offset as libc::off_t, len as libc::off_t) } == 0 {
-            return Ok(());
+        if unsafe { libc::fallocate(fd, 0, from, bytes) } == 0 {
+            at += now;
+            continue;
         }
         let error = io::Error::last_os_error();
         if error.kind() != io::ErrorKind::Interrupted {
@@ -193,5 +197,7 @@ fn allocate_piece(fd: RawFd, offset: u64, len: u64) -> Result<()> {
             .remedy("free memory, raise the control group's limit, or use smaller PORTOLAN_SHM_RING and PORTOLAN_SHM_BULK")
             .on_device("shm"));
         }
+        piece = (piece / 2).max(LEAST_PIECE);
     }
+    Ok(())
 }

@@ -406,7 +406,7 @@ pub unsafe fn copy_short(from: *const u8, to: *mut u8, len: usize) {
                 copy(from.add(len - 64), to.add(len - 64), 64);
                 copy(from, to, 64);
             }
-            _ => copy(from, to, len),
+            _ => crate::lines::copy(from, to, len),
         }
     }
 }

@@ -149,7 +149,7 @@ impl Landing {
             let step = len.min(space);
             // SAFETY: `len` bytes are readable, as the caller promised, and so many fit the chunk.
             unsafe {
-                std::ptr::copy_nonoverlapping(source, room, step);
+                crate::lines::copy(source, room, step);
                 source = source.add(step);
             }
             let _ = self.filled(data, step);

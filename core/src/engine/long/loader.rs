@@ -179,7 +179,7 @@ impl<T: Transport> State<T> {
             let result = unsafe {
                 self.transport
                     .send_bulk(stream.peer, &stream.header, len, |target| {
-                        std::ptr::copy_nonoverlapping(bytes, target, len);
+                        crate::lines::copy(bytes, target, len);
                     })
             };
             if result != Sent::Done {

@@ -323,7 +323,7 @@ impl<T: Transport> State<T> {
                     .send_bulk(peer, &header, PREFIX + step, |target| {
                         std::ptr::copy_nonoverlapping(head.as_ptr(), target, PREFIX);
                         let data = target.add(PREFIX);
-                        std::ptr::copy_nonoverlapping(source.add(done), data, step);
+                        crate::lines::copy(source.add(done), data, step);
                     })
             };
             if sent != Sent::Done {
@@ -557,7 +557,7 @@ impl Proto {
             // `Device::atomic`), and the piece fits behind what has come already.
             unsafe {
                 let target = op.target.add(op.done);
-                std::ptr::copy_nonoverlapping(payload.as_ptr(), target, payload.len());
+                crate::lines::copy(payload.as_ptr(), target, payload.len());
             }
         }
         op.done += payload.len();
