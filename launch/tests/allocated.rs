@@ -29,9 +29,9 @@ fn main() -> std::process::ExitCode {
 
 fn sends(world: World) -> Result<()> {
     let comm = world.comm();
-    let plain = pulled(&world, || round(&comm, vec![0_u8; LEN]))?;
+    let plain = rank::pulled(&world, || round(&comm, vec![0_u8; LEN]))?;
     assert_eq!(plain, 0, "a vector is streamed");
-    let shared = pulled(&world, || round(&comm, comm.alloc::<u8>(LEN)?))?;
+    let shared = rank::pulled(&world, || round(&comm, comm.alloc::<u8>(LEN)?))?;
     let expected = if comm.rank() == 0 { 4 * LEN as u64 } else { 0 };
     assert_eq!(shared, expected, "memory of `alloc` is read where it is");
     Ok(())
@@ -59,16 +59,4 @@ fn round<B: StableBufMut<Item = u8> + std::ops::DerefMut<Target = [u8]>>(
     }
     assert_eq!(again.into_buf()?[LEN - 1], 3);
     Ok(())
-}
-
-/// The bytes that this rank has read from another's memory meanwhile.
-fn pulled(world: &World, work: impl FnOnce() -> Result<()>) -> Result<u64> {
-    let count = || {
-        let all = world.counters();
-        let found = all.iter().find(|(name, _)| *name == "bytes_pulled");
-        found.expect("there is such a counter").1
-    };
-    let before = count();
-    work()?;
-    Ok(count() - before)
 }

@@ -44,19 +44,7 @@ fn job(options: &[&str], ranks: u32, role: &str) {
 
 /// The bytes that rank 0 reads from the memory of rank 1 when all forms of sends have sent vectors.
 fn pulled(world: &World) -> Result<u64> {
-    pulled_in(world, || messages(&world.comm()))
-}
-
-/// The bytes that this rank reads from the memory of others in `work`.
-fn pulled_in(world: &World, work: impl FnOnce() -> Result<()>) -> Result<u64> {
-    let count = || {
-        let all = world.counters();
-        let found = all.iter().find(|(name, _)| *name == "bytes_pulled");
-        found.expect("there is such a counter").1
-    };
-    let before = count();
-    work()?;
-    Ok(count() - before)
+    rank::pulled(world, || messages(&world.comm()))
 }
 
 /// Long enough that a vector is shared, and that a blocking send from there is read.
@@ -127,7 +115,7 @@ fn halves(comm: &Comm) -> Result<()> {
 /// boards.
 fn collective(world: &World) -> Result<u64> {
     let comm = world.comm();
-    pulled_in(world, || {
+    rank::pulled(world, || {
         let outgoing = vec![comm.rank() as u8; 2 * LONG];
         let mut incoming = vec![9; 2 * LONG];
         for _ in 0..20 {

@@ -62,3 +62,18 @@ fn all_shared_files() -> Vec<String> {
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
     names.collect()
 }
+
+/// The bytes that this rank reads from the memory of others in `work`.
+pub(crate) fn pulled(
+    world: &portolan::World,
+    work: impl FnOnce() -> portolan::Result<()>,
+) -> portolan::Result<u64> {
+    let count = || {
+        let all = world.counters();
+        let found = all.iter().find(|(name, _)| *name == "bytes_pulled");
+        found.expect("there is such a counter").1
+    };
+    let before = count();
+    work()?;
+    Ok(count() - before)
+}
