@@ -18,7 +18,7 @@ const FOLDER: &str = "/dev/shm";
 
 /// Removes the files that the ranks with these pids have left. The ranks must have ended. If the
 /// launcher was killed, the guard calls this.
-pub(super) fn remove(pids: &[i32]) {
+pub(crate) fn remove(pids: &[i32]) {
     // Both the launcher and the guard started before any rank did.
     if let Some(start) = own_start() {
         remove_in(Path::new(FOLDER), pids, start);

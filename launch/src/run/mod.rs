@@ -26,7 +26,7 @@
 
 mod bind;
 mod event_loop;
-mod leftovers;
+pub(crate) mod leftovers;
 mod output;
 mod pmi;
 mod rank;

@@ -12,6 +12,7 @@ use portolan_benches::{Form, Pattern};
 
 use crate::bench::job::{PATIENCE, Watch, start};
 use crate::bench::output::Output;
+use crate::run::leftovers;
 
 macro_rules! sources {
     ($($name:literal),* $(,)?) => {
@@ -163,6 +164,9 @@ pub(super) fn said_by(command: &mut Command, time: Duration) -> Result<String, S
     let status = child
         .wait()
         .map_err(|error| format!("cannot wait for {name}: {error}"))?;
+    if !status.success() {
+        leftovers::remove(&[child.id() as i32]);
+    }
     let why = shortened(&remarks.text());
     in_time.map_err(|late| format!("{name}: {late}: {why}"))?;
     if status.success() {

@@ -12,6 +12,7 @@ use super::network::Network;
 use super::places;
 use crate::bench::job::{Job, Outcome};
 use crate::os::{self, CpuSet};
+use crate::run::leftovers;
 
 /// How often a client is started until its server listens, and the pause in between.
 const ATTEMPTS: u32 = 100;
@@ -258,8 +259,11 @@ fn free_port() -> Result<u16, String> {
         .map_err(|error| format!("there is no free port: {error}"))
 }
 
-/// The process that waits for the client.
-struct Server(Child);
+/// The process that waits for the client, and whether a client has been served.
+struct Server(Child, bool);
+
+/// The longest time that a server has for its end, once its client has ended.
+const GRACE: Duration = Duration::from_secs(5);
 
 impl Server {
     fn start(mut command: Command) -> Result<Self, String> {
@@ -270,7 +274,7 @@ impl Server {
         os::end_with_this_process(&mut command, libc::SIGKILL);
         let child = command.spawn();
         child
-            .map(Self)
+            .map(|child| Self(child, false))
             .map_err(|error| format!("cannot start it: {error}"))
     }
 
@@ -282,7 +286,10 @@ impl Server {
             thread::sleep(PAUSE);
             let left = until.saturating_duration_since(Instant::now());
             match said_by(&mut client(), left) {
-                Ok(said) => return Ok(said),
+                Ok(said) => {
+                    self.1 = true;
+                    return Ok(said);
+                }
                 Err(error) => why = error,
             }
             if Instant::now() >= until {
@@ -298,9 +305,15 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The server ends by itself, unless its client did not come.
+        // The server ends by itself, unless its client did not come. It may need a moment after the
+        // client's end, and leaves its shared memory behind if it is killed before.
+        let until = Instant::now() + if self.1 { GRACE } else { Duration::ZERO };
+        while matches!(self.0.try_wait(), Ok(None)) && Instant::now() < until {
+            thread::sleep(Duration::from_millis(1));
+        }
         let _ = self.0.kill();
         let _ = self.0.wait();
+        leftovers::remove(&[self.0.id() as i32]);
     }
 }
 
