@@ -86,6 +86,7 @@ pub use portolan_core::{Blame, Device, Error, ErrorKind, Result, Status};
 pub use portolan_datatype as datatype;
 pub use portolan_datatype::{Datatype, Layout, Op};
 
+/// (Feature `shm`; in a program it is `portolan::SharedAllocator`.)
 #[cfg(feature = "shm")]
 pub use portolan_shm::SharedAllocator;
 

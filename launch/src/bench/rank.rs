@@ -63,8 +63,8 @@ pub(crate) fn main(args: &BenchRankArgs) -> ExitCode {
     })
 }
 
-/// Joins the job. Vectors are shared ([`SharedAllocator`](portolan::SharedAllocator)) only if the
-/// setting for it is given, because most programs' are not.
+/// How this command's ranks join their job: the vectors of its allocator (`portolan`'s
+/// `SharedAllocator`) are shared only if the setting for it is given, as most programs' are not.
 pub(crate) fn builder() -> Builder {
     let builder = Builder::new();
     match std::env::var_os("PORTOLAN_SHM_ALLOC_MIN") {

@@ -259,8 +259,12 @@ fn free_port() -> Result<u16, String> {
         .map_err(|error| format!("there is no free port: {error}"))
 }
 
-/// The process that waits for the client, and whether a client has been served.
-struct Server(Child, bool);
+/// The process that waits for the client.
+struct Server {
+    process: Child,
+    /// A client has been served, so the process ends by itself.
+    served: bool,
+}
 
 /// The longest time that a server has for its end, once its client has ended.
 const GRACE: Duration = Duration::from_secs(5);
@@ -274,7 +278,10 @@ impl Server {
         os::end_with_this_process(&mut command, libc::SIGKILL);
         let child = command.spawn();
         child
-            .map(|child| Self(child, false))
+            .map(|process| Self {
+                process,
+                served: false,
+            })
             .map_err(|error| format!("cannot start it: {error}"))
     }
 
@@ -287,7 +294,7 @@ impl Server {
             let left = until.saturating_duration_since(Instant::now());
             match said_by(&mut client(), left) {
                 Ok(said) => {
-                    self.1 = true;
+                    self.served = true;
                     return Ok(said);
                 }
                 Err(error) => why = error,
@@ -295,7 +302,7 @@ impl Server {
             if Instant::now() >= until {
                 break;
             }
-            if let Ok(Some(status)) = self.0.try_wait() {
+            if let Ok(Some(status)) = self.process.try_wait() {
                 return Err(format!("the other side has ended ({status}); {why}"));
             }
         }
@@ -307,13 +314,13 @@ impl Drop for Server {
     fn drop(&mut self) {
         // The server ends by itself, unless its client did not come. It may need a moment after the
         // client's end, and leaves its shared memory behind if it is killed before.
-        let until = Instant::now() + if self.1 { GRACE } else { Duration::ZERO };
-        while matches!(self.0.try_wait(), Ok(None)) && Instant::now() < until {
+        let until = Instant::now() + if self.served { GRACE } else { Duration::ZERO };
+        while matches!(self.process.try_wait(), Ok(None)) && Instant::now() < until {
             thread::sleep(Duration::from_millis(1));
         }
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-        leftovers::remove(&[self.0.id() as i32]);
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        leftovers::remove(&[self.process.id() as i32]);
     }
 }
 
