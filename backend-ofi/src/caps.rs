@@ -119,6 +119,40 @@ pub(crate) fn inject(info: &Info) -> usize {
     }
 }
 
+/// Layers over datagrams that stop for good when too much is under way.
+///
+/// `ofi_rxd` (1.17) handles at most 1,000 events of the datagram provider in a call, before it
+/// resends what has not been acknowledged. If more wait, it resends datagrams whose
+/// acknowledgements lie among them, each of these is acknowledged once more, and the queue of 2,048
+/// events fills up. Events are lost then, and datagrams whose events were lost stay in use for
+/// ever. So only so much may arrive or leave at once that one call handles all of it.
+const FLOODED: &[&str] = &["ofi_rxd"];
+
+/// Packets of full length on their way to all peers, over layers that more would stop; each takes
+/// several datagrams.
+const SLOTS_OF_FLOODED: usize = 8;
+
+/// Datagrams that such a layer takes from the network at once. It is also how many messages it can
+/// be receiving: one from each peer, besides the posted buffers.
+const RECEIVES_OF_FLOODED: usize = 256;
+
+/// Packets of full length that may be on their way to all peers.
+pub(crate) fn slots(config: &Config, info: &Info) -> usize {
+    match FLOODED.iter().any(|layer| over(info, layer)) {
+        true => config.slots.min(SLOTS_OF_FLOODED),
+        false => config.slots,
+    }
+}
+
+/// How many receives a layer is to have room for in a job of `size` ranks, where its own choice
+/// would be too many.
+pub(crate) fn receives(info: &Info, size: u32) -> Option<usize> {
+    let flooded = FLOODED.iter().any(|layer| over(info, layer));
+    let needed = (size as usize + Config::RECEIVES).next_power_of_two();
+    let wanted = needed.max(RECEIVES_OF_FLOODED);
+    (flooded && wanted < info.rx_attr().size).then_some(wanted)
+}
+
 /// Whether a provider transmits a word with each message, and tells the receiver so.
 pub(crate) fn words(info: &Info) -> bool {
     let forgets = FORGETFUL.iter().any(|layer| over(info, layer));

@@ -57,7 +57,7 @@ impl Link {
     /// already shown that the provider can match, if it is to.
     pub(crate) fn new(
         library: libfabric_sys::Library,
-        info: Info,
+        mut info: Info,
         config: &Config,
         size: u32,
         tried: bool,
@@ -74,6 +74,10 @@ impl Link {
                 info.ep_attr().max_msg_size
             ));
         }
+        if let Some(count) = caps::receives(&info, size) {
+            info.limit_receives(count);
+        }
+        let slots = caps::slots(config, &info);
         // Other ranks may send longer parts than this one.
         let largest = Wire::LEN + limits.bulk;
         // Providers install signal handlers when an endpoint is made, too.
@@ -87,11 +91,11 @@ impl Link {
             registration = domain.info.registration(),
             "an endpoint is open"
         );
-        let (count, least) = (config.slots, Wire::LEN + limits.short);
+        let least = Wire::LEN + limits.short;
         // Either all parts of a packet are sent at once, or none.
         let parts = limits.bulk.div_ceil(part);
-        let small = Slots::new(&domain, Kind::Short, (4 * count, 1), least)?;
-        let large = Slots::new(&domain, Kind::Bulk, (count.max(parts), parts), largest)?;
+        let small = Slots::new(&domain, Kind::Short, (4 * slots, 1), least)?;
+        let large = Slots::new(&domain, Kind::Bulk, (slots.max(parts), parts), largest)?;
         let inbox = Inbox::new(&domain, config, largest, limits.bulk)?;
         let memory = Memory::new(&domain)?;
         let mut link = Self {

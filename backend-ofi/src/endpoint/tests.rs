@@ -1,6 +1,7 @@
 //! Memory is registered in each way that a provider may require, whether a provider here requires
 //! it or not.
 
+mod floods;
 mod poor;
 mod sleepers;
 

@@ -99,6 +99,12 @@ impl Info {
         unsafe { (*self.get_mut().domain_attr).data_progress = FI_PROGRESS_MANUAL };
     }
 
+    /// Has the endpoint made with room for no more than `count` receives.
+    pub(crate) fn limit_receives(&mut self, count: usize) {
+        // SAFETY: a description has all of its parts.
+        unsafe { (*self.get_mut().rx_attr).size = count };
+    }
+
     /// Asks for exactly the provider, fabric and domain that `like` describes.
     pub(crate) fn name(&mut self, like: &Self) {
         let info = self.get_mut();
