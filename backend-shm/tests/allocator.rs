@@ -30,6 +30,8 @@ fn child() {
         "traffic" => traffic(&mut job),
         "back" => back(&mut job),
         "forked" => forked(&mut job),
+        "bound" => bound(&mut job),
+        "dumped" => dumped(&mut job),
         "no-room" => no_room(&mut job),
         "crowded" => crowded(&mut job),
         "second" => second(&mut job),
@@ -252,6 +254,79 @@ fn grandchild(kept: &mut [u8]) {
     await_child(child);
 }
 
+/// Where the system has no room for a child's copy, the child reads, and its first write ends it.
+fn bound(job: &mut Files) {
+    // It runs before the allocator's own, which has no room then: private memory is counted.
+    extern "C" fn limit() {
+        // And it leaves no core.
+        for (what, bytes) in [(libc::RLIMIT_DATA, 1 << 20), (libc::RLIMIT_CORE, 0)] {
+            let limit = libc::rlimit {
+                rlim_cur: bytes,
+                rlim_max: bytes,
+            };
+            // SAFETY: reads two numbers.
+            unsafe { libc::setrlimit(what, &raw const limit) };
+        }
+    }
+    // SAFETY: the function makes system calls only.
+    assert_eq!(unsafe { libc::pthread_atfork(None, None, Some(limit)) }, 0);
+    let shm = attach(job);
+    let mut values = vec![1_u64; 100_000];
+    assert!(is_shared(&shm, &values));
+    // SAFETY: the child has one thread, and allocates nothing.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: a value of this vector; the child ends without running the harness's code.
+        unsafe {
+            if !values.iter().all(|&value| value == 1) {
+                libc::_exit(2);
+            }
+            (&raw mut values[0]).write_volatile(2);
+            libc::_exit(3)
+        }
+    }
+    let mut status = -1;
+    // SAFETY: waits for a child of this process.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    let killed = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSEGV;
+    // The address sanitizer reports the signal and exits.
+    let reported = libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 1;
+    assert!(killed || reported, "the child ended with {status:#x}");
+    assert!(values.iter().all(|&value| value == 1));
+}
+
+/// Core dumps have vectors, which they would not have without them, and not the rest of the
+/// segment.
+fn dumped(job: &mut Files) {
+    let shm = attach(job);
+    let values = vec![1_u8; MIB];
+    assert!(is_shared(&shm, &values));
+    let place = values.as_ptr().addr();
+    let (mut of_values, mut left_out, mut here) = (None, 0, 0..0);
+    for line in std::fs::read_to_string("/proc/self/smaps").unwrap().lines() {
+        let address = |text| usize::from_str_radix(text, 16).ok();
+        let range = line
+            .split(' ')
+            .next()
+            .and_then(|range| range.split_once('-'));
+        let range = range.and_then(|(start, end)| Some(address(start)?..address(end)?));
+        here = range.unwrap_or(here);
+        let Some(flags) = line.strip_prefix("VmFlags:") else {
+            continue;
+        };
+        // "sh" are shared mappings, "dd" are those that dumps do not have.
+        let has = |flag| flags.split_whitespace().any(|word| word == flag);
+        if here.contains(&place) {
+            assert!(here.contains(&(place + MIB - 1)), "all of them in one");
+            of_values = Some(has("dd"));
+        } else if has("sh") && has("dd") {
+            left_out += here.len();
+        }
+    }
+    assert_eq!(of_values, Some(false), "dumps have them");
+    assert!(left_out > MIB, "{left_out} bytes are left out");
+}
+
 /// Vectors leave as much of the segment as messages need.
 fn crowded(job: &mut Files) {
     let config = Config {
@@ -330,6 +405,16 @@ fn freed_memory_goes_back() {
 #[test]
 fn a_child_has_its_own_copy() {
     alone("forked");
+}
+
+#[test]
+fn a_child_without_room_for_a_copy_cannot_write() {
+    alone("bound");
+}
+
+#[test]
+fn core_dumps_have_vectors() {
+    alone("dumped");
 }
 
 #[test]
