@@ -125,32 +125,44 @@ pub(crate) fn inject(info: &Info) -> usize {
 /// resends what has not been acknowledged. If more wait, it resends datagrams whose
 /// acknowledgements lie among them, each of these is acknowledged once more, and the queue of 2,048
 /// events fills up. Events are lost then, and datagrams whose events were lost stay in use for
-/// ever. So only so much may arrive or leave at once that one call handles all of it.
+/// ever. So only so much leaves at once, and only so many datagrams are taken from the network at
+/// once, that the queue stays far from full. What else has come waits in the system, or is lost
+/// and resent.
 const FLOODED: &[&str] = &["ofi_rxd"];
 
-/// Packets of full length on their way to all peers, over layers that more would stop; each takes
-/// several datagrams.
+/// Long packets on their way to one peer, over such layers; each takes several datagrams.
 const SLOTS_OF_FLOODED: usize = 8;
 
-/// Datagrams that such a layer takes from the network at once. It is also how many messages it can
-/// be receiving: one from each peer, besides the posted buffers.
+/// Fewest receives that such a layer has room for: it takes as many datagrams at once.
 const RECEIVES_OF_FLOODED: usize = 256;
 
-/// Packets of full length that may be on their way to all peers.
-pub(crate) fn slots(config: &Config, info: &Info) -> usize {
-    match FLOODED.iter().any(|layer| over(info, layer)) {
-        true => config.slots.min(SLOTS_OF_FLOODED),
-        false => config.slots,
+fn is_flooded(info: &Info) -> bool {
+    FLOODED.iter().any(|layer| over(info, layer))
+}
+
+/// Long packets that may be on their way to one peer, and how many more to other peers.
+pub(crate) fn slots(config: &Config, info: &Info) -> (usize, usize) {
+    match is_flooded(info) {
+        // A quarter of so few would serve only two more peers.
+        true => (config.slots.min(SLOTS_OF_FLOODED), SLOTS_OF_FLOODED),
+        false => (config.slots, config.slots.div_ceil(4)),
     }
 }
 
 /// How many receives a layer is to have room for in a job of `size` ranks, where its own choice
 /// would be too many.
 pub(crate) fn receives(info: &Info, size: u32) -> Option<usize> {
-    let flooded = FLOODED.iter().any(|layer| over(info, layer));
-    let needed = (size as usize + Config::RECEIVES).next_power_of_two();
-    let wanted = needed.max(RECEIVES_OF_FLOODED);
-    (flooded && wanted < info.rx_attr().size).then_some(wanted)
+    let own = info.rx_attr().size;
+    is_flooded(info).then(|| receives_of_flooded(size, own))?
+}
+
+/// The same for such a layer, which by itself has room for `own`. A message that is being received
+/// needs one, and there is at most one from each peer; so do this crate's buffers. (If there are
+/// none left, `ofi_rxd` takes a buffer and never says that it has.)
+fn receives_of_flooded(size: u32, own: usize) -> Option<usize> {
+    const BUFFERS: usize = 8 * Config::RECEIVES;
+    let needed = (size as usize + BUFFERS).next_power_of_two();
+    Some(needed.max(RECEIVES_OF_FLOODED)).filter(|&count| count < own)
 }
 
 /// Whether a provider transmits a word with each message, and tells the receiver so.
@@ -233,6 +245,16 @@ mod tests {
         ] {
             assert_eq!(over_rxm(at_once_over_tcp(told)), (part, bulk), "{told:?}");
         }
+    }
+
+    #[test]
+    fn each_peer_can_send_a_message_over_datagrams() {
+        for (size, receives) in [(1, 256), (224, 256), (225, 512), (480, 512), (481, 1024)] {
+            let limited = receives_of_flooded(size, 4096);
+            assert_eq!(limited, Some(receives), "{size} ranks");
+        }
+        assert_eq!(receives_of_flooded(480, 1024), Some(512));
+        assert_eq!(receives_of_flooded(481, 1024), None, "the layer's own");
     }
 
     #[test]

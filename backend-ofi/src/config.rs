@@ -30,7 +30,8 @@ pub struct Config {
     /// same on all ranks.
     pub at_once: Option<String>,
     /// Large packets that may be under way from one rank to one peer, if there are none to others;
-    /// four times as many small ones. A quarter more is kept for the other peers.
+    /// four times as many small ones. A quarter more is kept for the other peers. Over `ofi_rxd`
+    /// there are at most 8, and 8 more.
     pub slots: usize,
     /// Bytes of one receive buffer, in any case enough for the longest packet; at most 64 KiB over
     /// libfabric's shared memory. There are [`Config::RECEIVES`] of them.

@@ -33,20 +33,23 @@ fn copies(c: &mut Criterion) {
     for distance in DISTANCES {
         let mut group = c.benchmark_group(format!("copy-{distance}"));
         for size in SIZES {
-            group.throughput(Throughput::Bytes(size as u64));
             let from = &source[start..][..size];
             let to = &mut target[begin + distance..][..size];
+            let copy = |from: &[u8], to: &mut [u8]| {
+                assert_eq!(from.len(), to.len());
+                // SAFETY: both have as many bytes, and belong to different vectors.
+                unsafe { bytes::copy(from.as_ptr(), to.as_mut_ptr(), from.len()) }
+            };
+            to.fill(0);
+            copy(from, to);
+            assert!(to == from, "{size} bytes, {distance} behind");
+            group.throughput(Throughput::Bytes(size as u64));
             group.bench_function(BenchmarkId::new("libc", size), |bencher| {
                 bencher.iter(|| black_box(&mut *to).copy_from_slice(black_box(from)));
             });
             group.bench_function(BenchmarkId::new("bytes", size), |bencher| {
-                bencher.iter(|| {
-                    let (from, to) = (black_box(from), black_box(&mut *to));
-                    // SAFETY: both have `size` bytes, and belong to different vectors.
-                    unsafe { bytes::copy(from.as_ptr(), to.as_mut_ptr(), size) }
-                });
+                bencher.iter(|| copy(black_box(from), black_box(&mut *to)));
             });
-            assert_eq!(to, from, "{size} bytes, {distance} behind");
         }
         group.finish();
     }

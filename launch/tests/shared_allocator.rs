@@ -6,6 +6,7 @@ mod common;
 mod rank;
 
 use libtest_mimic::Trial;
+use portolan::topology::Dimension;
 use portolan::{Comm, Result, SharedAllocator, World};
 
 #[global_allocator]
@@ -94,6 +95,12 @@ fn sends(world: World) -> Result<()> {
     let expected = if world.comm().rank() == 0 { all } else { 0 };
     assert_eq!(pulled(&world)?, expected);
     assert!(collective(&world)? > 0, "messages are tried soon");
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let along = around(&world)?;
+    if cores > 1 {
+        // From each of two neighbours twice; the same rank is both.
+        assert_eq!(along, 4 * LONG as u64, "long blocks are messages");
+    }
     halves(&world.comm())
 }
 
@@ -126,9 +133,28 @@ fn collective(world: &World) -> Result<u64> {
     })
 }
 
+/// The bytes that this rank has read from the other's memory in an allgather and an alltoall around
+/// a ring of the two.
+fn around(world: &World) -> Result<u64> {
+    let (comm, me) = (world.comm(), world.comm().rank() as u8);
+    let ring = comm.cart_create(&[Dimension::periodic(2)], false)?;
+    let ring = ring.expect("both ranks are in it");
+    rank::pulled(world, || {
+        let mut incoming = vec![9; 2 * LONG];
+        ring.neighbour_allgather(&vec![me; LONG], &mut incoming)?;
+        assert_eq!(incoming, vec![1 - me; 2 * LONG]);
+        let outgoing = [vec![me; LONG], vec![me + 2; LONG]].concat();
+        ring.neighbour_alltoall(&outgoing, &mut incoming)?;
+        // What goes down arrives from above.
+        assert!(incoming[..LONG] == vec![3 - me; LONG] && incoming[LONG..] == vec![1 - me; LONG]);
+        Ok(())
+    })
+}
+
 fn streams(world: World) -> Result<()> {
     assert_eq!(pulled(&world)?, 0);
     assert_eq!(collective(&world)?, 0, "boards are as good");
+    assert_eq!(around(&world)?, 0, "boards are better");
     halves(&world.comm())
 }
 

@@ -77,7 +77,7 @@ impl Link {
         if let Some(count) = caps::receives(&info, size) {
             info.limit_receives(count);
         }
-        let slots = caps::slots(config, &info);
+        let (slots, reserve) = caps::slots(config, &info);
         // Other ranks may send longer parts than this one.
         let largest = Wire::LEN + limits.bulk;
         // Providers install signal handlers when an endpoint is made, too.
@@ -94,8 +94,13 @@ impl Link {
         let least = Wire::LEN + limits.short;
         // Either all parts of a packet are sent at once, or none.
         let parts = limits.bulk.div_ceil(part);
-        let small = Slots::new(&domain, Kind::Short, (4 * slots, 1), least)?;
-        let large = Slots::new(&domain, Kind::Bulk, (slots.max(parts), parts), largest)?;
+        let small = Slots::new(&domain, Kind::Short, (4 * slots, 4 * reserve), least)?;
+        let large = Slots::new(
+            &domain,
+            Kind::Bulk,
+            (slots.max(parts), reserve.max(parts)),
+            largest,
+        )?;
         let inbox = Inbox::new(&domain, config, largest, limits.bulk)?;
         let memory = Memory::new(&domain)?;
         let mut link = Self {

@@ -24,15 +24,14 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    /// Makes `count` slots for packets of `bytes` bytes, headers included, and a reserve of a
-    /// quarter as many, but at least `least`: as many as the longest packet takes.
+    /// Makes `count` slots for packets of `bytes` bytes, headers included, and a reserve of
+    /// `reserve`: at least as many as the longest packet takes.
     pub(crate) fn new(
         domain: &Domain,
         kind: Kind,
-        (count, least): (usize, usize),
+        (count, reserve): (usize, usize),
         bytes: usize,
     ) -> Result<Self, String> {
-        let reserve = (count / 4).max(least);
         let count = count + reserve;
         Ok(Self {
             ops: Ops::new(kind, count),

@@ -93,7 +93,7 @@ fn allowed() -> libc::c_int {
 }
 
 /// Asks for a receive buffer of that size, if that gives a larger one.
-fn widen(fd: RawFd, bytes: libc::c_int) {
+pub(crate) fn widen(fd: RawFd, bytes: libc::c_int) {
     if bytes_of(fd).is_some_and(|has| has < bytes.saturating_mul(2)) {
         // SAFETY: a number of the given size. It does no harm if the system refuses.
         unsafe {

@@ -19,8 +19,7 @@ use portolan_core::{Device, Result};
 use crate::args::Many;
 use crate::direct::blocking::steps::{Steps, Way};
 use crate::direct::boards::board::{Header, Place};
-use crate::direct::boards::edges::{Blocks, Edge, Shown, edges, find};
-use crate::direct::boards::long::LONG_ALONG;
+use crate::direct::boards::edges::{Blocks, Edge, Edges, Shown, edges, find};
 use crate::direct::data::Stream;
 use crate::direct::tracks::messages::Messages;
 use crate::neighbour::lane_of;
@@ -37,7 +36,7 @@ pub(in crate::direct) unsafe fn allgather<D: Device>(
     number: u32,
 ) -> Result<Way> {
     let shown = Shown {
-        limit: LONG_ALONG,
+        limit: steps.edges().map_or(0, Edges::longest),
         blocks: Blocks::Same(Stream::of(send)),
     };
     // SAFETY: from the caller.
@@ -54,7 +53,7 @@ pub(in crate::direct) unsafe fn alltoall<D: Device>(
     recv: &Many<'_>,
     number: u32,
 ) -> Result<Way> {
-    let limit = steps.edges().and_then(|edges| edges.limit(LONG_ALONG));
+    let limit = steps.edges().and_then(Edges::longest_listed);
     let shown = Shown {
         limit: limit.unwrap_or(0),
         blocks: match limit {

@@ -12,6 +12,7 @@ use portolan_core::comm::{Neighbour, Neighbours};
 use crate::args::Many;
 use crate::direct::boards::board::Kind;
 use crate::direct::boards::list::{WORD, before, begin};
+use crate::direct::boards::long::{LONG_ALONG, LONG_ALONG_SHARED};
 use crate::direct::data::Stream;
 use crate::neighbour::EDGE_LANES;
 
@@ -41,6 +42,8 @@ pub(in crate::direct) struct Edges {
     /// Whether more edges lead from some rank to another than there are lanes for messages.
     /// Messages in one lane match in order, so all blocks must then go as messages.
     crowded: bool,
+    /// Longest block, in bytes, that a blocking operation shows.
+    longest: usize,
 }
 
 impl Edges {
@@ -60,10 +63,13 @@ impl Edges {
         ]
     }
 
-    /// Makes the edges from this rank's neighbours and from what all ranks have told.
+    /// Makes the edges from this rank's neighbours and from what all ranks have told. `share` says
+    /// that messages of their vectors are copied once
+    /// ([`LONG_ALONG_SHARED`](crate::direct::boards::long::LONG_ALONG_SHARED)).
     pub(in crate::direct) fn new(
         neighbours: Neighbours,
         told: impl Iterator<Item = [u64; 3]>,
+        share: bool,
     ) -> Self {
         let most = |a: [u64; 3], b: [u64; 3]| std::array::from_fn(|at| a[at].max(b[at]));
         let [crowded, most, sources] = told.fold([0; 3], most);
@@ -73,7 +79,20 @@ impl Edges {
             most: number(most),
             sources: number(sources),
             crowded: crowded != 0,
+            longest: if share { LONG_ALONG_SHARED } else { LONG_ALONG },
         }
+    }
+
+    /// Longest block for all destinations, in bytes, that a blocking operation shows.
+    pub(in crate::direct) fn longest(&self) -> usize {
+        self.longest
+    }
+
+    /// Longest block, in bytes, in the list that a blocking operation shows; `None` if no list
+    /// fits.
+    pub(in crate::direct) fn longest_listed(&self) -> Option<usize> {
+        let limit = self.limit(LONG_ALONG)?;
+        Some(limit.min(self.longest))
     }
 
     /// Longest block, in bytes, in a list of `room` bytes; `None` if no list fits.
@@ -250,7 +269,7 @@ mod tests {
         for most in [0, 1, 2, 3, 4, 6, 26, 100, 400, 5000] {
             for room in [small(1), CHUNK] {
                 let told = [[0; 3], [0, most, most / 2], [0, most / 2, most]];
-                let edges = Edges::new(Neighbours::default(), told.into_iter());
+                let edges = Edges::new(Neighbours::default(), told.into_iter(), false);
                 match edges.limit(room) {
                     Some(limit) => assert!(list(most, limit) <= room, "{most} in {room}"),
                     None => assert!(list(most, 0) > room, "{most} in {room}"),
@@ -269,6 +288,23 @@ mod tests {
     }
 
     #[test]
+    fn long_blocks_of_shared_vectors_are_messages() {
+        let of =
+            |most, share| Edges::new(Neighbours::default(), [[0, most, most]].into_iter(), share);
+        for (most, share, longest, listed) in [
+            (1, false, LONG_ALONG, LONG_ALONG / 2..LONG_ALONG),
+            (1, true, 16 << 10, 16 << 10..(16 << 10) + 1),
+            (100, true, 16 << 10, 2 << 10..16 << 10),
+        ] {
+            let edges = of(most, share);
+            assert_eq!(edges.longest(), longest);
+            let limit = edges.longest_listed().expect("a list fits");
+            assert!(listed.contains(&limit), "{most} edges: {limit}");
+        }
+        assert_eq!(of(1 << 40, true).longest_listed(), None);
+    }
+
+    #[test]
     fn lengths_alone_where_messages_share_a_lane() {
         let to_one = |edges: u32| {
             let destinations = (0..edges).map(|lane| to(1, lane)).collect();
@@ -280,8 +316,8 @@ mod tests {
         let told = [EDGE_LANES, EDGE_LANES + 1].map(|edges| Edges::told(Some(&to_one(edges))));
         let [fits, crowded] = told;
         assert_eq!(told.map(|[crowded, ..]| crowded), [0, 1]);
-        let [alone, both] =
-            [vec![fits], vec![fits, crowded]].map(|told| Edges::new(to_one(3), told.into_iter()));
+        let [alone, both] = [vec![fits], vec![fits, crowded]]
+            .map(|told| Edges::new(to_one(3), told.into_iter(), false));
         assert!(alone.limit(CHUNK) > Some(0) && alone.limit_of_listed(CHUNK) > Some(0));
         let limits = [both.limit_of_listed(CHUNK), both.limit_of_one(CHUNK)];
         assert_eq!((both.limit(CHUNK), limits), (Some(0), [None; 2]));

@@ -28,6 +28,13 @@ pub(in crate::direct) const LONG: usize = 16 * CHUNK;
 /// cores; 0.27, 0.27 and 0.8 to 1.45 with eight. An alltoall with two such blocks: 0.91, 0.94 and
 /// 1.20; 0.49, 0.46 and 1.0; 0.41, 1.12 and 1.21.)
 pub(in crate::direct) const LONG_ALONG: usize = LONG / 2;
+/// The same limit where a message of a rank's vectors is copied once, and what a board shows twice:
+/// the vectors of all ranks are memory that the others load where it is, and no ranks are known to
+/// take turns on a processor. (Zen 4, two ranks, beside a run of the tests, time relative to
+/// boards: allgather 0.2 to 0.55 at 32 KiB, 0.12 to 0.5 from 64 to 256 KiB; alltoall 0.75 at 32
+/// KiB, 0.55 at 256 KiB. Four ranks on two cores: alltoall 1.4 to 1.9, allgather 0.8 to 1.2.) Data
+/// elsewhere, on a stack or strided, then takes longer than over boards.
+pub(in crate::direct) const LONG_ALONG_SHARED: usize = 16 << 10;
 
 /// What a cell says about a long place.
 #[repr(C)]
@@ -167,7 +174,28 @@ fn there_is_memory() -> bool {
 }
 
 #[cfg(test)]
+pub(in crate::direct) use pretended::{has_shared_vectors, pretend_shared_vectors};
+#[cfg(test)]
 pub(in crate::direct) use scarce::{there_is_memory, without_memory};
+
+/// For tests: makes single ranks, which are threads, believe that their vectors are shared.
+#[cfg(test)]
+mod pretended {
+    use std::cell::Cell;
+
+    thread_local! {
+        static SHARED: Cell<bool> = const { Cell::new(false) };
+    }
+
+    pub(in crate::direct) fn has_shared_vectors() -> bool {
+        SHARED.get()
+    }
+
+    /// From now on, the boards that this rank makes are for vectors that are shared, or not.
+    pub(in crate::direct) fn pretend_shared_vectors(shared: bool) {
+        SHARED.set(shared);
+    }
+}
 
 /// For tests: makes allocation fail for single ranks, which are threads in tests.
 #[cfg(test)]

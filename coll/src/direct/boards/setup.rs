@@ -21,7 +21,9 @@ use crate::direct::Boards;
 use crate::direct::blocking::choice::Choice;
 use crate::direct::boards::board::{CHUNK, CHUNK_IN_TURNS, Map, TRACKS};
 use crate::direct::boards::edges::Edges;
-use crate::direct::boards::long::Long;
+#[cfg(test)]
+use crate::direct::boards::long::has_shared_vectors;
+use crate::direct::boards::long::{LONG_ALONG_SHARED, Long};
 use crate::direct::tracks::hope::Hope;
 use crate::direct::tracks::turns::Turns;
 use crate::options::Options;
@@ -34,8 +36,8 @@ const MOST_RANKS: u32 = 256;
 /// Words of a region's key.
 const KEY_WORDS: usize = size_of::<RegionKey>() / 8;
 /// Words that a rank tells the others: whether it has a board, its key, the facts about its edges,
-/// whether it takes lines, and the bytes of a chunk.
-const WORDS: usize = 1 + KEY_WORDS + 5;
+/// whether it gains by messages, whether it takes lines, and the bytes of a chunk.
+const WORDS: usize = 1 + KEY_WORDS + 6;
 
 /// State that the boards of all of a rank's communicators share.
 #[derive(Debug)]
@@ -159,7 +161,15 @@ pub(in crate::direct) fn make<D: Device>(
     }
     let neighbours = comm.neighbours();
     let [crowded, most, sources] = Edges::told(neighbours.as_ref());
-    let told = [crowded, most, sources, pool.takes.into(), chunk as u64];
+    let shares = neighbours.is_some() && gains_by_messages(comm.device());
+    let told = [
+        crowded,
+        most,
+        sources,
+        shares.into(),
+        pool.takes.into(),
+        chunk as u64,
+    ];
     let keys = match comm.allgather_words(&words(region.as_ref(), told)) {
         Ok(keys) => keys,
         Err(error) => {
@@ -196,12 +206,13 @@ pub(in crate::direct) fn make<D: Device>(
                 .attributes()
                 .caps
                 .contains(Caps::THREAD_MULTIPLE);
+            let share = told.iter().all(|&[.., shares, _, _]| shares == 1);
             let told = told
                 .iter()
-                .map(|&[.., crowded, most, sources, _, _]| [crowded, most, sources]);
+                .map(|&[.., crowded, most, sources, _, _, _]| [crowded, most, sources]);
             Ok(Some(Boards {
                 map,
-                edges: neighbours.map(|neighbours| Edges::new(neighbours, told)),
+                edges: neighbours.map(|neighbours| Edges::new(neighbours, told, share)),
                 boards: boards.into(),
                 processes: processes.into(),
                 rank,
@@ -242,8 +253,24 @@ fn shares_memory<D: Device>(comm: &Communicator<D>) -> bool {
     device.attributes().caps.contains(Caps::DIRECT) && nodes.all(|node| Some(node) == first)
 }
 
+/// Whether vectors that are too long for boards along edges should go as messages instead: peers
+/// load them where they are, and this rank is not known to take turns on a processor with others.
+/// (Messages need more turns.)
+fn gains_by_messages<D: Device>(device: &D) -> bool {
+    #[cfg(test)]
+    if has_shared_vectors() {
+        return true;
+    }
+    if device.processor().is_some() {
+        return false;
+    }
+    let mut one = Vec::<u8>::new();
+    let there = one.try_reserve_exact(LONG_ALONG_SHARED + 1).is_ok();
+    there && device.shares(one.as_ptr(), one.capacity())
+}
+
 /// The words that a rank tells the others.
-fn words(region: Option<&Region>, told: [u64; 5]) -> [u64; WORDS] {
+fn words(region: Option<&Region>, told: [u64; 6]) -> [u64; WORDS] {
     let mut words = [0; WORDS];
     if let Some(region) = region {
         words[0] = 1;

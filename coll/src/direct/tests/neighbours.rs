@@ -6,7 +6,7 @@ use portolan_core::{Device, ErrorKind, MemoryKind, Result, TypedBuf};
 use portolan_datatype::Layout;
 
 use super::{World, costs, on_all};
-use crate::direct::boards::long::without_memory;
+use crate::direct::boards::long::{LONG_ALONG_SHARED, pretend_shared_vectors, without_memory};
 use crate::simulate::Random;
 use crate::{BlocksArg, LayoutsArg, Many, Operation, run, start};
 
@@ -128,6 +128,7 @@ fn any_lengths_go_along_the_edges_of_any_graph() {
         on_all(ranks, |world| {
             let mut random = Random::new(u64::from(ranks));
             for turn in 0..24 {
+                pretend_shared_vectors(turn % 3 == 2);
                 // Edges may occur twice, and may lead to the rank itself; a rank may have none.
                 let mut end = || random.below(ranks as usize) as u32;
                 let all: Vec<(u32, u32)> = (0..turn).map(|_| (end(), end())).collect();
@@ -180,22 +181,37 @@ fn more_edges_between_two_ranks_than_lanes_keep_their_order() {
 #[test]
 fn two_that_send_each_other_what_neither_expects_do_not_wait_for_each_other() {
     on_all(2, |world| {
-        let (ring, layout) = (ring(world), Layout::of::<u32>());
-        for (sent, expected) in [(300_000, 10), (10, 300_000), (9000, 300_000)] {
-            let mut send = Blocks::new(vec![sent; 2]);
-            let mut recv = Blocks::new(vec![expected; 2]);
-            let operation = Operation::NeighbourAlltoall {
-                send: send.many(&layout),
-                recv: recv.many(&layout),
-            };
-            for blocking in [true, false] {
-                let error = go(&ring, &operation, blocking).unwrap_err();
-                let kinds = [ErrorKind::InvalidCount, ErrorKind::Truncated];
-                assert!(kinds.contains(&error.kind()), "{sent}: {error}");
-                go(&ring, &Operation::Barrier, true).unwrap();
-            }
-        }
+        pretend_shared_vectors(false);
+        do_not_wait(world, &[(300_000, 10), (10, 300_000), (9000, 300_000)]);
+        pretend_shared_vectors(true);
+        let limit = LONG_ALONG_SHARED / 4;
+        do_not_wait(
+            world,
+            &[
+                (limit, limit + 1),
+                (limit + 1, limit),
+                (limit + 1, limit + 2),
+            ],
+        );
     });
+}
+
+fn do_not_wait(world: &World, lens: &[(usize, usize)]) {
+    let (ring, layout) = (ring(world), Layout::of::<u32>());
+    for &(sent, expected) in lens {
+        let mut send = Blocks::new(vec![sent; 2]);
+        let mut recv = Blocks::new(vec![expected; 2]);
+        let operation = Operation::NeighbourAlltoall {
+            send: send.many(&layout),
+            recv: recv.many(&layout),
+        };
+        for blocking in [true, false] {
+            let error = go(&ring, &operation, blocking).unwrap_err();
+            let kinds = [ErrorKind::InvalidCount, ErrorKind::Truncated];
+            assert!(kinds.contains(&error.kind()), "{sent}: {error}");
+            go(&ring, &Operation::Barrier, true).unwrap();
+        }
+    }
 }
 
 /// One end of an edge has another length than the other end. In a nonblocking operation no rank
@@ -302,27 +318,35 @@ fn ring(world: &World) -> World {
 #[test]
 fn short_ones_are_one_signal_and_long_ones_messages() {
     on_all(4, |world| {
-        let (ring, layout) = (ring(world), Layout::of::<u32>());
-        let [mut send, mut recv] = [vec![ring.rank(); 300_000], vec![0; 600_000]];
-        for (len, messages) in [(1, 0), (17_000, 0), (100_000, 0), (300_000, 4)] {
-            let before = costs(&ring);
-            let operation = Operation::NeighbourAllgather {
-                send: super::buf(&mut send[..len], &layout),
-                recv: Many::Equal(super::buf(&mut recv[..len], &layout)),
-            };
-            go(&ring, &operation, true).unwrap();
-            let after = costs(&ring);
-            let sent = u64::from(messages > 0) * 2;
-            assert_eq!(after[0] - before[0], 1, "{len}");
-            assert_eq!(after[2] - before[2], sent, "{len}");
-            let (below, above) = ((ring.rank() + 3) % 4, (ring.rank() + 1) % 4);
-            assert!(recv[..len].iter().all(|&item| item == below), "{len}");
-            assert!(
-                recv[len..2 * len].iter().all(|&item| item == above),
-                "{len}"
-            );
-        }
+        pretend_shared_vectors(false);
+        costs_of(world, &[(1, 0), (17_000, 0), (100_000, 0), (300_000, 4)]);
+        pretend_shared_vectors(true);
+        let limit = LONG_ALONG_SHARED / 4;
+        costs_of(world, &[(1, 0), (limit, 0), (limit + 1, 4), (100_000, 4)]);
     });
+}
+
+fn costs_of(world: &World, lens: &[(usize, u64)]) {
+    let (ring, layout) = (ring(world), Layout::of::<u32>());
+    let [mut send, mut recv] = [vec![ring.rank(); 300_000], vec![0; 600_000]];
+    for &(len, messages) in lens {
+        let before = costs(&ring);
+        let operation = Operation::NeighbourAllgather {
+            send: super::buf(&mut send[..len], &layout),
+            recv: Many::Equal(super::buf(&mut recv[..len], &layout)),
+        };
+        go(&ring, &operation, true).unwrap();
+        let after = costs(&ring);
+        let sent = u64::from(messages > 0) * 2;
+        assert_eq!(after[0] - before[0], 1, "{len}");
+        assert_eq!(after[2] - before[2], sent, "{len}");
+        let (below, above) = ((ring.rank() + 3) % 4, (ring.rank() + 1) % 4);
+        assert!(recv[..len].iter().all(|&item| item == below), "{len}");
+        assert!(
+            recv[len..2 * len].iter().all(|&item| item == above),
+            "{len}"
+        );
+    }
 }
 
 /// The rank has no source whose board could tell it that its message is not wanted.
