@@ -1,8 +1,7 @@
 //! Many ranks that send to one without a pause.
 
-use std::time::{Duration, Instant};
-
 use std::os::fd::AsRawFd as _;
+use std::time::{Duration, Instant};
 
 use super::*;
 use crate::deaths::sever;
@@ -45,10 +44,13 @@ fn a_flood_of_datagrams_ends() {
     let Some(mut ranks) = opened_or_skipped("a flood of datagrams", RANKS, &config) else {
         return; // The skip has been printed.
     };
-    // What comes at once is limited by the sockets as well, here as little as the system allows.
-    for socket in sever::sockets() {
-        room::widen(socket.fd.as_raw_fd(), 4 << 20);
-    }
+    // Their sockets limit how much comes at once, too. Here they do so as little as the system
+    // allows.
+    let own = |rank: &Ofi| Some(sever::parse(rank.addresses.of(rank.rank))?.port());
+    let ports: Vec<u16> = ranks.iter().filter_map(own).collect();
+    let theirs = sever::sockets().filter(|socket| ports.contains(&socket.here.port()));
+    let widened = theirs.map(|socket| room::widen(socket.fd.as_raw_fd(), 4 << 20));
+    assert_eq!(widened.count(), RANKS as usize, "a socket each");
     for long in [1, 3] {
         if let Err(why) = flood(&mut ranks, long) {
             std::mem::forget(ranks); // They would wait for what is under way.
