@@ -30,10 +30,10 @@ pub(in crate::direct) const LONG: usize = 16 * CHUNK;
 pub(in crate::direct) const LONG_ALONG: usize = LONG / 2;
 /// The same limit where a message of a rank's vectors is copied once, and what a board shows twice:
 /// the vectors of all ranks are memory that the others load where it is, and no ranks are known to
-/// take turns on a processor. (Zen 4, two ranks, beside a run of the tests, time relative to
-/// boards: allgather 0.2 to 0.55 at 32 KiB, 0.12 to 0.5 from 64 to 256 KiB; alltoall 0.75 at 32
-/// KiB, 0.55 at 256 KiB. Four ranks on two cores: alltoall 1.4 to 1.9, allgather 0.8 to 1.2.) Data
-/// elsewhere, on a stack or strided, then takes longer than over boards.
+/// take turns on a processor. (Zen 4, near, two ranks, time relative to boards: allgather 0.73 at
+/// 24 KiB, 0.57 at 32 KiB, 0.38 at 64 KiB, 0.56 at 256 KiB; alltoall 1.0 to 1.17, 0.92, 0.81 and
+/// 0.70. Four ranks on two cores: alltoall 1.4 to 1.9, allgather 0.8 to 1.2.) Data elsewhere, on a
+/// stack or strided, then takes longer than over boards.
 pub(in crate::direct) const LONG_ALONG_SHARED: usize = 16 << 10;
 
 /// What a cell says about a long place.
