@@ -144,7 +144,7 @@ fn is_flooded(info: &Info) -> bool {
 pub(crate) fn slots(config: &Config, info: &Info) -> (usize, usize) {
     match is_flooded(info) {
         // A quarter of so few would serve only two more peers.
-        true => (config.slots.min(SLOTS_OF_FLOODED), SLOTS_OF_FLOODED),
+        true => [config.slots.min(SLOTS_OF_FLOODED); 2].into(),
         false => (config.slots, config.slots.div_ceil(4)),
     }
 }
@@ -152,8 +152,10 @@ pub(crate) fn slots(config: &Config, info: &Info) -> (usize, usize) {
 /// How many receives a layer is to have room for in a job of `size` ranks, where its own choice
 /// would be too many.
 pub(crate) fn receives(info: &Info, size: u32) -> Option<usize> {
-    let own = info.rx_attr().size;
-    is_flooded(info).then(|| receives_of_flooded(size, own))?
+    match is_flooded(info) {
+        true => receives_of_flooded(size, info.rx_attr().size),
+        false => None,
+    }
 }
 
 /// The same for such a layer, which by itself has room for `own`. A message that is being received

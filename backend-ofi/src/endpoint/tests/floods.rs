@@ -14,6 +14,16 @@ const PACKETS: usize = 60;
 /// Far longer than it takes, and than `ofi_rxd` waits before it resends (4 s at most).
 const LONG_ENOUGH: Duration = Duration::from_secs(60);
 
+/// The ranks of a job over `ofi_rxd`; `None` if there is none here, which has been printed.
+fn over_datagrams(what: &str, ranks: u32) -> Option<Vec<Ofi>> {
+    let config = Config {
+        provider: Some("ofi_rxd".to_owned()),
+        interface: Some("lo".to_owned()),
+        ..Config::default()
+    };
+    opened_or_skipped(what, ranks, &config)
+}
+
 /// Sends as many of the remaining packets as there is room for. Each `long`-th is long.
 fn send(from: &mut Ofi, to: u32, left: &mut usize, long: usize, bytes: &[u8]) {
     while *left > 0 {
@@ -36,12 +46,7 @@ fn send(from: &mut Ofi, to: u32, left: &mut usize, long: usize, bytes: &[u8]) {
 /// With as much under way as over other providers, `ofi_rxd` (1.17) stopped for good.
 #[test]
 fn a_flood_of_datagrams_ends() {
-    let config = Config {
-        provider: Some("ofi_rxd".to_owned()),
-        interface: Some("lo".to_owned()),
-        ..Config::default()
-    };
-    let Some(mut ranks) = opened_or_skipped("a flood of datagrams", RANKS, &config) else {
+    let Some(mut ranks) = over_datagrams("a flood of datagrams", RANKS) else {
         return; // The skip has been printed.
     };
     // Their sockets limit how much comes at once, too. Here they do so as little as the system
@@ -93,12 +98,7 @@ fn flood(ranks: &mut [Ofi], long: usize) -> Result<(), String> {
 /// Ranks that do not poll keep slots, of which there are few; there are some for others.
 #[test]
 fn who_does_not_poll_leaves_slots_to_the_others_over_datagrams() {
-    let config = Config {
-        provider: Some("ofi_rxd".to_owned()),
-        interface: Some("lo".to_owned()),
-        ..Config::default()
-    };
-    let Some(mut ranks) = opened_or_skipped("slots over datagrams", 6, &config) else {
+    let Some(mut ranks) = over_datagrams("slots over datagrams", 6) else {
         return; // The skip has been printed.
     };
     let bytes = vec![7; ranks[0].limits().bulk];

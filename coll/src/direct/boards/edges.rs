@@ -63,13 +63,12 @@ impl Edges {
         ]
     }
 
-    /// Makes the edges from this rank's neighbours and from what all ranks have told. `share` says
-    /// that messages of their vectors are copied once
-    /// ([`LONG_ALONG_SHARED`](crate::direct::boards::long::LONG_ALONG_SHARED)).
+    /// Makes the edges from this rank's neighbours and from what all ranks have told. `gain` says
+    /// that all of them gain by messages ([`LONG_ALONG_SHARED`]).
     pub(in crate::direct) fn new(
         neighbours: Neighbours,
         told: impl Iterator<Item = [u64; 3]>,
-        share: bool,
+        gain: bool,
     ) -> Self {
         let most = |a: [u64; 3], b: [u64; 3]| std::array::from_fn(|at| a[at].max(b[at]));
         let [crowded, most, sources] = told.fold([0; 3], most);
@@ -79,7 +78,7 @@ impl Edges {
             most: number(most),
             sources: number(sources),
             crowded: crowded != 0,
-            longest: if share { LONG_ALONG_SHARED } else { LONG_ALONG },
+            longest: if gain { LONG_ALONG_SHARED } else { LONG_ALONG },
         }
     }
 
@@ -290,13 +289,13 @@ mod tests {
     #[test]
     fn long_blocks_of_shared_vectors_are_messages() {
         let of =
-            |most, share| Edges::new(Neighbours::default(), [[0, most, most]].into_iter(), share);
-        for (most, share, longest, listed) in [
+            |most, gain| Edges::new(Neighbours::default(), [[0, most, most]].into_iter(), gain);
+        for (most, gain, longest, listed) in [
             (1, false, LONG_ALONG, LONG_ALONG / 2..LONG_ALONG),
             (1, true, 16 << 10, 16 << 10..(16 << 10) + 1),
             (100, true, 16 << 10, 2 << 10..16 << 10),
         ] {
-            let edges = of(most, share);
+            let edges = of(most, gain);
             assert_eq!(edges.longest(), longest);
             let limit = edges.longest_listed().expect("a list fits");
             assert!(listed.contains(&limit), "{most} edges: {limit}");

@@ -161,12 +161,12 @@ pub(in crate::direct) fn make<D: Device>(
     }
     let neighbours = comm.neighbours();
     let [crowded, most, sources] = Edges::told(neighbours.as_ref());
-    let shares = neighbours.is_some() && gains_by_messages(comm.device());
+    let gains = neighbours.is_some() && gains_by_messages(comm.device());
     let told = [
         crowded,
         most,
         sources,
-        shares.into(),
+        gains.into(),
         pool.takes.into(),
         chunk as u64,
     ];
@@ -206,13 +206,13 @@ pub(in crate::direct) fn make<D: Device>(
                 .attributes()
                 .caps
                 .contains(Caps::THREAD_MULTIPLE);
-            let share = told.iter().all(|&[.., shares, _, _]| shares == 1);
+            let gain = told.iter().all(|&[.., gains, _, _]| gains == 1);
             let told = told
                 .iter()
                 .map(|&[.., crowded, most, sources, _, _, _]| [crowded, most, sources]);
             Ok(Some(Boards {
                 map,
-                edges: neighbours.map(|neighbours| Edges::new(neighbours, told, share)),
+                edges: neighbours.map(|neighbours| Edges::new(neighbours, told, gain)),
                 boards: boards.into(),
                 processes: processes.into(),
                 rank,
