@@ -235,8 +235,9 @@ fn forked(job: &mut Files) {
     assert_eq!(output.stdout, b"ahoy\n");
 }
 
+/// Says what is not tested, where a process of a job can say it: its standard output is dropped.
 fn skipped(what: &str, why: &str) {
-    let _ = writeln!(std::io::stdout(), "skipped: {what}: {why}");
+    let _ = writeln!(std::io::stderr(), "skipped: {what}: {why}");
 }
 
 fn await_child(child: libc::pid_t) {
