@@ -1,5 +1,6 @@
 //! What this transport can do, and the sizes that the engine has to respect.
 
+use libfabric_sys::FI_MULTI_RECV;
 use portolan_core::transport::{Limits, TransportCaps};
 
 use crate::config::Config;
@@ -92,7 +93,7 @@ pub(crate) fn over(info: &Info, layer: &str) -> bool {
 }
 
 /// Bytes of a receive buffer over this provider.
-pub(crate) fn receive(config: &Config, info: &Info) -> usize {
+fn receive(config: &Config, info: &Info) -> usize {
     match over(info, "shm") {
         true => config.receive.min(RECEIVE_OVER_SHM),
         false => config.receive,
@@ -133,8 +134,38 @@ const FLOODED: &[&str] = &["ofi_rxd"];
 /// Long packets on their way to one peer, over such layers; each takes several datagrams.
 const SLOTS_OF_FLOODED: usize = 8;
 
-/// Fewest receives that such a layer has room for: it takes as many datagrams at once.
+/// Receives that such a layer has room for: it takes as many datagrams at once.
 const RECEIVES_OF_FLOODED: usize = 256;
+
+/// Most receive buffers that wait there, each for one message.
+const BUFFERS_OF_FLOODED: usize = 64;
+
+/// Layers that are not given buffers for many messages, although they offer that.
+///
+/// When such a buffer is posted, `ofi_rxd` (2.5) gives each message that has come before it a copy
+/// of the buffer's receive, with its place in the list of receives. If the message is complete only
+/// later, removing the copy damages the list: it becomes a circle, or holds what has been freed.
+const COPYING: &[&str] = &["ofi_rxd"];
+
+/// Whether a receive buffer takes many messages.
+pub(crate) fn takes_many(info: &Info) -> bool {
+    let copies = COPYING.iter().any(|layer| over(info, layer));
+    info.get().caps & FI_MULTI_RECV != 0 && !copies
+}
+
+/// How many receive buffers there are for messages of at most `largest` bytes, and their bytes.
+pub(crate) fn buffers(config: &Config, info: &Info, largest: usize) -> (usize, usize) {
+    let wished = receive(config, info).max(largest);
+    if takes_many(info) {
+        return (Config::RECEIVES, wished);
+    }
+    let most = match is_flooded(info) {
+        true => BUFFERS_OF_FLOODED,
+        false => usize::MAX,
+    };
+    let count = (wished * Config::RECEIVES / largest).clamp(2, most);
+    (count, largest)
+}
 
 fn is_flooded(info: &Info) -> bool {
     FLOODED.iter().any(|layer| over(info, layer))
@@ -149,22 +180,9 @@ pub(crate) fn slots(config: &Config, info: &Info) -> (usize, usize) {
     }
 }
 
-/// How many receives a layer is to have room for in a job of `size` ranks, where its own choice
-/// would be too many.
-pub(crate) fn receives(info: &Info, size: u32) -> Option<usize> {
-    match is_flooded(info) {
-        true => receives_of_flooded(size, info.rx_attr().size),
-        false => None,
-    }
-}
-
-/// The same for such a layer, which by itself has room for `own`. A message that is being received
-/// needs one, and there is at most one from each peer; so do this crate's buffers. (If there are
-/// none left, `ofi_rxd` takes a buffer and never says that it has.)
-fn receives_of_flooded(size: u32, own: usize) -> Option<usize> {
-    const BUFFERS: usize = 8 * Config::RECEIVES;
-    let needed = (size as usize + BUFFERS).next_power_of_two();
-    Some(needed.max(RECEIVES_OF_FLOODED)).filter(|&count| count < own)
+/// How many receives a layer is to have room for, where its own choice would be too many.
+pub(crate) fn receives(info: &Info) -> Option<usize> {
+    (is_flooded(info) && info.rx_attr().size > RECEIVES_OF_FLOODED).then_some(RECEIVES_OF_FLOODED)
 }
 
 /// Whether a provider transmits a word with each message, and tells the receiver so.
@@ -247,16 +265,6 @@ mod tests {
         ] {
             assert_eq!(over_rxm(at_once_over_tcp(told)), (part, bulk), "{told:?}");
         }
-    }
-
-    #[test]
-    fn each_peer_can_send_a_message_over_datagrams() {
-        for (size, receives) in [(1, 256), (224, 256), (225, 512), (480, 512), (481, 1024)] {
-            let limited = receives_of_flooded(size, 4096);
-            assert_eq!(limited, Some(receives), "{size} ranks");
-        }
-        assert_eq!(receives_of_flooded(480, 1024), Some(512));
-        assert_eq!(receives_of_flooded(481, 1024), None, "the layer's own");
     }
 
     #[test]

@@ -74,7 +74,7 @@ impl Link {
                 info.ep_attr().max_msg_size
             ));
         }
-        if let Some(count) = caps::receives(&info, size) {
+        if let Some(count) = caps::receives(&info) {
             info.limit_receives(count);
         }
         let (slots, reserve) = caps::slots(config, &info);

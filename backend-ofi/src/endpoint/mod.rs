@@ -12,16 +12,16 @@ use std::ptr;
 
 use libfabric_sys::{
     FI_ATOMIC, FI_AV_MAP, FI_AV_UNSPEC, FI_CQ_FORMAT_TAGGED, FI_GETWAIT, FI_HMEM_DEVICE_ONLY,
-    FI_MR_ENDPOINT, FI_MR_LOCAL, FI_MULTI_RECV, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, FI_RECV,
-    FI_RMA, FI_TRANSMIT, FI_WAIT_FD, FI_WAIT_NONE, Library, fi_av_attr, fi_av_open, fi_bind,
-    fi_control, fi_cq_attr, fi_cq_open, fi_domain, fi_enable, fi_endpoint, fi_getname, fi_mr_attr,
+    FI_MR_ENDPOINT, FI_MR_LOCAL, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, FI_RECV, FI_RMA,
+    FI_TRANSMIT, FI_WAIT_FD, FI_WAIT_NONE, Library, fi_av_attr, fi_av_open, fi_bind, fi_control,
+    fi_cq_attr, fi_cq_open, fi_domain, fi_enable, fi_endpoint, fi_getname, fi_mr_attr,
     fi_mr_attr__bindgen_ty_1, fi_mr_desc, fi_mr_regattr, fi_setopt, fi_trywait, fid, fid_av,
     fid_cq, fid_domain, fid_ep, fid_fabric, fid_mr,
 };
 
 use portolan_core::MemoryKind;
 
-use crate::caps::over;
+use crate::caps::{over, takes_many};
 use crate::endpoint::objects::Fid;
 use crate::memory::atomics;
 use crate::memory::hmem::{self, Hmem, Site};
@@ -105,7 +105,7 @@ impl Domain {
                 library.fi_strerror(i64::from(error))
             )),
         };
-        let multi = info.get().caps & FI_MULTI_RECV != 0;
+        let multi = takes_many(&info);
         // SAFETY: an open endpoint; the option takes a size.
         let leave_room = || unsafe {
             fi_setopt(

@@ -80,7 +80,7 @@ struct Buffer {
 /// although earlier messages may still be landing in it (seen with libfabric 1.17: each connection
 /// of the TCP provider writes at its own pace). They leave no space between messages, so the buffer
 /// is complete when the messages that have completed fill it up to the end of the last one.
-const HASTY: &[&str] = &["tcp", "net", "ofi_rxm", "ofi_rxd"];
+const HASTY: &[&str] = &["tcp", "net", "ofi_rxm"];
 
 /// What became of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,10 +98,7 @@ impl Inbox {
         largest: usize,
         bulk: usize,
     ) -> Result<Self, String> {
-        let wished = caps::receive(config, &domain.info).max(largest);
-        let all = wished * Config::RECEIVES;
-        let bytes = if domain.multi { wished } else { largest };
-        let count = (all / bytes).max(2);
+        let (count, bytes) = caps::buffers(config, &domain.info, largest);
         Ok(Self {
             ops: Ops::new(Kind::Receive, count),
             slab: Slab::new(domain, count, bytes, Kind::Receive as u64)?,
