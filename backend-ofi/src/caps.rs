@@ -140,6 +140,10 @@ const RECEIVES_OF_FLOODED: usize = 256;
 /// Most receive buffers that wait there, each for one message.
 const BUFFERS_OF_FLOODED: usize = 64;
 
+fn is_flooded(info: &Info) -> bool {
+    FLOODED.iter().any(|layer| over(info, layer))
+}
+
 /// Layers that are not given buffers for many messages, although they offer that.
 ///
 /// When such a buffer is posted, `ofi_rxd` (2.5) gives each message that has come before it a copy
@@ -165,10 +169,6 @@ pub(crate) fn buffers(config: &Config, info: &Info, largest: usize) -> (usize, u
     };
     let count = (wished * Config::RECEIVES / largest).clamp(2, most);
     (count, largest)
-}
-
-fn is_flooded(info: &Info) -> bool {
-    FLOODED.iter().any(|layer| over(info, layer))
 }
 
 /// Long packets that may be on their way to one peer, and how many more to other peers.

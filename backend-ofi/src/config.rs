@@ -34,7 +34,8 @@ pub struct Config {
     /// there are at most 8, and 8 more.
     pub slots: usize,
     /// Bytes of one receive buffer, in any case enough for the longest packet; at most 64 KiB over
-    /// libfabric's shared memory. There are [`Config::RECEIVES`] of them.
+    /// libfabric's shared memory. There are [`Config::RECEIVES`] of them; where each takes one
+    /// message only, as many small ones as have their size, and over `ofi_rxd` at most 64.
     pub receive: usize,
 }
 

@@ -43,7 +43,8 @@ fn send(from: &mut Ofi, to: u32, left: &mut usize, long: usize, bytes: &[u8]) {
     }
 }
 
-/// With as much under way as over other providers, `ofi_rxd` (1.17) stopped for good.
+/// With as much under way as over other providers, `ofi_rxd` (1.17) stopped for good. With buffers
+/// for many messages, a call into that of 2.5 did not return (see `caps::takes_many`).
 #[test]
 fn a_flood_of_datagrams_ends() {
     let Some(mut ranks) = over_datagrams("a flood of datagrams", RANKS) else {
