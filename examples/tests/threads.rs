@@ -21,6 +21,9 @@ mod ring;
 #[allow(dead_code)]
 #[path = "../src/bin/rod.rs"]
 mod rod;
+#[allow(dead_code)]
+#[path = "../src/bin/tasks.rs"]
+mod tasks;
 
 use portolan::{Builder, ErrorKind};
 use portolan_examples::heat::{self, HeatConfig, HeatReport};
@@ -172,6 +175,7 @@ fn every_example_is_right_over_libfabric() {
             job().try_threads(ranks, ring::ring).unwrap();
             job().try_threads(ranks, rod::rod).unwrap();
             job().try_threads(ranks, master_worker::program).unwrap();
+            job().multiple().try_threads(ranks, tasks::program).unwrap();
             let right = job().try_threads(ranks, |world| {
                 let comm = world.comm();
                 let config = HeatConfig {

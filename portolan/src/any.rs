@@ -2,6 +2,7 @@
 //!
 //! With a single feature the match folds away.
 
+use std::any::Any;
 use std::convert::Infallible;
 use std::marker::PhantomData;
 
@@ -9,7 +10,7 @@ use portolan_core::device::{Device, delegate_device};
 #[cfg(any(feature = "memory", feature = "ofi", feature = "shm"))]
 use portolan_core::engine::Engine;
 use portolan_core::engine::StuckHook;
-use portolan_core::level::{Level, Single};
+use portolan_core::level::{Level, Multiple, Single};
 
 /// The device of a rank: one of those that the features of this crate compile in.
 ///
@@ -60,6 +61,11 @@ macro_rules! each_variant {
 }
 
 impl<L: Level> AnyDevice<L> {
+    /// This device, if several threads may use it at once.
+    pub(crate) fn for_threads(&self) -> Option<&AnyDevice<Multiple>> {
+        (self as &dyn Any).downcast_ref()
+    }
+
     /// Sets the hook that is called when a wait lasts too long.
     #[cfg_attr(
         not(any(

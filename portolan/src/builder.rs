@@ -151,7 +151,7 @@ impl<L: Level> Builder<L> {
             fatal_failures: settings.on_failure() == OnFailure::Abort,
             launcher,
         };
-        Ok(Hosted::new(device, &settings, ending))
+        Ok(Hosted::chosen(device, &settings, ending))
     }
 
     /// The devices of a job of `n` ranks within this process.

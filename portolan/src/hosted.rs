@@ -3,16 +3,20 @@
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::Waker;
 
 use portolan_coll::{Counters, Options, Totals};
 use portolan_core::comm::Errors;
 use portolan_core::config::Settings;
 use portolan_core::device::{Device, delegate_device};
 use portolan_core::job::Bootstrap;
+use portolan_core::level::{Level, Multiple};
 use portolan_core::staging::Staging;
-use portolan_core::{Error, ErrorKind, Result};
+use portolan_core::{Error, ErrorKind, Request, Result};
 
+use crate::any::AnyDevice;
 use crate::comm::{Budget, Freed};
+use crate::wakers::{Suspended, Wakers};
 
 /// A device in its job. It passes every call on to the device, and leaves the job when it is
 /// dropped.
@@ -46,6 +50,10 @@ pub struct Hosted<D: Device> {
     /// The accelerators' drivers. They are found at the first use, unless the program has given
     /// them.
     pub(crate) staging: OnceLock<Staging>,
+    /// The tasks that await requests.
+    wakers: Wakers,
+    /// The device as one that a thread of the runtime may use beside the program's, if it is one.
+    shared: fn(&D) -> Option<&AnyDevice<Multiple>>,
 }
 
 /// How the job around a device ends.
@@ -74,6 +82,16 @@ pub(crate) enum Leave {
     Panicked,
 }
 
+impl<L: Level> Hosted<AnyDevice<L>> {
+    /// A device that is polled by whoever uses it. Where several threads may, the runtime has one
+    /// of its own for tasks that await requests.
+    pub(crate) fn chosen(device: AnyDevice<L>, settings: &Settings, ending: Ending) -> Self {
+        let mut hosted = Self::new(device, settings, ending);
+        hosted.shared = AnyDevice::for_threads;
+        hosted
+    }
+}
+
 impl<D: Device> Hosted<D> {
     pub(crate) fn new(device: D, settings: &Settings, ending: Ending) -> Self {
         Self {
@@ -90,6 +108,8 @@ impl<D: Device> Hosted<D> {
             collectives: Some(Options::from_settings(settings)),
             totals: OnceLock::new(),
             staging: OnceLock::new(),
+            wakers: Wakers::default(),
+            shared: |_| None,
         }
     }
 
@@ -141,6 +161,13 @@ impl<D: Device> Hosted<D> {
         self.told.load(Ordering::Relaxed)
     }
 
+    /// Has a task woken, once, when a request is complete. `None` if that cannot be promised. The
+    /// request may have become complete before this call, so the caller has to look again.
+    pub(crate) fn suspend(&self, request: Request, waker: &Waker) -> Option<Suspended> {
+        let device = (self.shared)(&self.device)?;
+        self.wakers.suspend(device, request, waker)
+    }
+
     /// Leaves the job, once; later calls do nothing.
     pub(crate) fn leave(&self, how: Leave) -> Result<()> {
         self.leave_with(how, |_| 0)
@@ -149,6 +176,9 @@ impl<D: Device> Hosted<D> {
     /// As [`leave`](Self::leave); `live` returns the cost of collective operations on communicators
     /// that still exist.
     pub(crate) fn leave_with(&self, how: Leave, live: impl Fn(Counters) -> u64) -> Result<()> {
+        if let Some(device) = (self.shared)(&self.device) {
+            self.wakers.end(device);
+        }
         // Relaxed: the flag carries no data, it only lets one caller in.
         if self.left.swap(true, Ordering::Relaxed) {
             return Ok(());

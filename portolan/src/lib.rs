@@ -76,6 +76,7 @@ mod one_thread;
 mod program_error;
 mod ranks;
 mod run;
+mod wakers;
 mod world;
 
 pub use portolan_core::comm::{Errors, Key, Source, SplitBy, Tag, Tags};

@@ -275,7 +275,7 @@ impl<L: Level> Builder<L> {
                 fatal_failures: false,
                 launcher: Launcher::default(),
             };
-            let world = World::host(Hosted::new(device, &settings, ending))?;
+            let world = World::host(Hosted::chosen(device, &settings, ending))?;
             let rank = world.rank();
             // Keeps the device, so that the rank ends here even if the program leaks its handles.
             let kept = world.keep();

@@ -2,7 +2,7 @@
 
 use portolan::{
     CartComm, Comm, InterComm, Memory, Message, Multiple, OwnedMessage, PersistentRecv,
-    RecvRequest, Scope, SendRequest, Single, World,
+    RecvRequest, RequestFuture, Scope, SendRequest, Single, World,
 };
 
 /// Has two candidates for types that are `Send`, so that naming it fails to compile for them.
@@ -48,6 +48,7 @@ fn multi_threaded_ranks_go_anywhere() {
     is_send::<SendRequest<Vec<u8>, Multiple>>();
     is_send::<RecvRequest<Box<[f64]>, Multiple>>();
     is_send::<PersistentRecv<Vec<u8>, Multiple>>();
+    is_send::<RequestFuture<RecvRequest<Vec<u8>, Multiple>>>();
     is_send::<OwnedMessage<Multiple>>();
 }
 

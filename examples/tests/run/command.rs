@@ -256,6 +256,7 @@ fn program(name: &str) -> &'static str {
         "ring" => env!("CARGO_BIN_EXE_ring"),
         "rod" => env!("CARGO_BIN_EXE_rod"),
         "sample_sort" => env!("CARGO_BIN_EXE_sample_sort"),
+        "tasks" => env!("CARGO_BIN_EXE_tasks"),
         _ => panic!("there is no example {name}"),
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     if !here {
         eprintln!("ignored: ../shared/data/well1850.mtx is not next to the repository");
     }
-    let programs: [(&str, &[u32], Check, bool); 12] = [
+    let programs: [(&str, &[u32], Check, bool); 13] = [
         ("hello", &[1, 2, 3, 4, 5, 8], hello, true),
         ("ring", &[1, 2, 3, 4, 5, 8], ring, true),
         ("rod", &[1, 2, 3, 4, 5, 8], rod, true),
@@ -42,6 +42,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("poisson", &[1, 2, 3, 4], poisson, true),
         ("sample_sort", &[1, 2, 3, 4], sample_sort, true),
         ("fft2", &[1, 2, 3, 4], fft2, true),
+        ("tasks", &[1, 2, 3, 4, 5, 8], tasks, true),
     ];
     let mut trials = Vec::new();
     for (name, sizes, check, possible) in programs {
@@ -190,6 +191,15 @@ fn master_worker(ranks: u32) -> Result<(), Failed> {
 fn says_paths(job: Job) -> Result<(), Failed> {
     let line = "2000 paths, the longest of 182 numbers, sum of all 237424897";
     job.run().succeeded()?.lines(vec![line.to_owned()])
+}
+
+fn tasks(ranks: u32) -> Result<(), Failed> {
+    let payments = 500 * (u64::from(ranks) - 1);
+    let line = format!("{payments} payments, {} in all", payments * 501 / 2);
+    Job::new("tasks", ranks)
+        .run()
+        .succeeded()?
+        .lines(vec![line])
 }
 
 fn heat(ranks: u32) -> Result<(), Failed> {

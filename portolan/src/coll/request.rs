@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::IntoFuture;
+use std::task::Waker;
 
 use portolan_core::level::{Level, Single};
 use portolan_core::{Device, Request, Result};
@@ -14,6 +15,7 @@ use crate::any::AnyDevice;
 use crate::comm::{
     AnyRequest, Comm, Completion, Failed, Host, OwnedRequest, RequestFuture, Sealed, abandon,
 };
+use crate::wakers::Suspended;
 
 impl<L: Level, D: Device> Comm<L, D> {
     /// Starts a collective operation that owns its buffers until it is complete (MPI-4 section
@@ -158,6 +160,10 @@ impl<C: Collective + Send + 'static, L: Level, D: Device> Sealed for CollectiveR
     fn is_over(&self) -> bool {
         self.is_complete()
     }
+
+    fn suspend(&self, waker: &Waker) -> Option<Suspended> {
+        self.comm.hosted().suspend(self.request, waker)
+    }
 }
 
 impl<C: Collective + Send + 'static, L: Level, D: Device> AnyRequest
@@ -186,6 +192,6 @@ impl<C: Collective + Send + 'static, L: Level, D: Device> IntoFuture
     type IntoFuture = RequestFuture<Self>;
 
     fn into_future(self) -> RequestFuture<Self> {
-        RequestFuture(Some(self))
+        RequestFuture::new(self)
     }
 }

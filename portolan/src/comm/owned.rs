@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use portolan_core::comm::{Source, Tag, Tags};
 use portolan_core::level::{Level, Single};
@@ -15,6 +15,7 @@ use super::raw::any_bits;
 use super::{Comm, Host, OwnedRequest, Sealed, StableBuf, StableBufMut, any_request};
 use crate::any::AnyDevice;
 use crate::coll::IntoData;
+use crate::wakers::Suspended;
 
 /// The result of a completed operation, with its buffer.
 #[derive(Debug)]
@@ -228,6 +229,10 @@ impl<B: StableBuf, L: Level, D: Device> Sealed for Pending<B, L, D> {
     fn is_over(&self) -> bool {
         self.is_complete()
     }
+
+    fn suspend(&self, waker: &Waker) -> Option<Suspended> {
+        self.comm.hosted().suspend(self.request, waker)
+    }
 }
 
 impl<B: StableBuf, L: Level, D: Device> Drop for Pending<B, L, D> {
@@ -323,7 +328,7 @@ macro_rules! request {
             type IntoFuture = RequestFuture<Self>;
 
             fn into_future(self) -> RequestFuture<Self> {
-                RequestFuture(Some(self))
+                RequestFuture::new(self)
             }
         }
     };
@@ -345,18 +350,56 @@ request! {
     RecvRequest, StableBufMut
 }
 
+/// Polls for which a future asks to be polled again at once, before its task is suspended. Short
+/// operations are over by then, and need neither the thread that wakes tasks nor a switch of tasks.
+const CLOSELY: u32 = 64;
+
 /// A request as a future; made by `.await`.
 ///
-/// Awaiting polls without pause: until the operation is complete, the future asks to be polled
-/// again at once. It keeps one thread of its executor busy; the other tasks of that thread take
-/// turns with it. Where a busy thread is unwelcome, hand the request to a thread that may block,
-/// and [`wait`](OwnedRequest::wait) for it there.
+/// At level [`Multiple`](crate::Multiple) a task is suspended until its operation is complete. A
+/// thread of the runtime waits for the operations of all tasks, as a blocking call does: it spins
+/// briefly, then sleeps. It starts when a task is first suspended, and ends with the rank. Before
+/// that, for the first 64 polls, the future asks to be polled again at once.
+///
+/// At level [`Single`](crate::Single) no other thread may use the device, so awaiting polls without
+/// pause: it keeps one thread of its executor busy, and the other tasks of that thread take turns
+/// with it. The same holds for devices of one's own ([`World::from_device`](crate::World)), for the
+/// ranks of [`World::in_process`](crate::World::in_process), and if no thread can be started (which
+/// is logged).
 #[derive(Debug)]
 #[must_use = "futures do nothing unless they are polled"]
-pub struct RequestFuture<R>(pub(crate) Option<R>);
+pub struct RequestFuture<R> {
+    request: Option<R>,
+    polls: u32,
+    /// Dropped before the request would be, if the future is.
+    suspended: Option<Suspended>,
+}
 
 // The request is never pinned: its buffer is elsewhere.
 impl<R> Unpin for RequestFuture<R> {}
+
+impl<R> RequestFuture<R> {
+    pub(crate) fn new(request: R) -> Self {
+        Self {
+            request: Some(request),
+            polls: 0,
+            suspended: None,
+        }
+    }
+}
+
+impl<R: OwnedRequest> RequestFuture<R> {
+    /// Takes the request, if it is complete.
+    fn take_complete(&mut self) -> Option<R> {
+        let request = self.request.as_ref();
+        let request = request.expect("a future is not polled after it was ready");
+        if !request.is_complete() {
+            return None;
+        }
+        self.suspended = None;
+        self.request.take()
+    }
+}
 
 impl<R: OwnedRequest> Future for RequestFuture<R> {
     type Output = Result<Completion<R::Buf>, Failed<R::Buf>>;
@@ -364,14 +407,26 @@ impl<R: OwnedRequest> Future for RequestFuture<R> {
     /// # Panics
     /// If it is polled again after it has returned `Ready`.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let request = self
-            .0
-            .take()
-            .expect("a future is not polled after it was ready");
-        if request.is_complete() {
+        if let Some(request) = self.take_complete() {
             return Poll::Ready(request.wait());
         }
-        self.0 = Some(request);
+        if self.polls >= CLOSELY {
+            // What it replaces belongs to the same request, so it must not end after the new one
+            // begins.
+            self.suspended = None;
+            self.suspended = self
+                .request
+                .as_ref()
+                .and_then(|request| request.suspend(cx.waker()));
+            if self.suspended.is_some() {
+                // It may have become complete just before.
+                return match self.take_complete() {
+                    Some(request) => Poll::Ready(request.wait()),
+                    None => Poll::Pending,
+                };
+            }
+        }
+        self.polls = self.polls.saturating_add(1);
         cx.waker().wake_by_ref();
         Poll::Pending
     }

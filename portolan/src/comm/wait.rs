@@ -1,10 +1,13 @@
 //! Waiting for several requests. Each request has its own result, and an error loses none of them.
 
+use std::task::Waker;
+
 use portolan_core::device::Check;
-use portolan_core::{Device, Result};
+use portolan_core::{Device, Request, Result};
 
 use super::{Completion, Failed};
 use crate::hosted::Hosted;
+use crate::wakers::Suspended;
 
 /// The part of a request that the functions of this module need.
 ///
@@ -17,6 +20,13 @@ pub trait Sealed {
 
     /// Whether there was something to wait for, and it is complete. Makes progress.
     fn is_over(&self) -> bool;
+
+    /// Has the task woken, once, when the request is complete. `None` if that cannot be promised.
+    /// The request may have become complete before this call, so the caller has to look again.
+    fn suspend(&self, waker: &Waker) -> Option<Suspended> {
+        let _ = waker;
+        None
+    }
 }
 
 /// The part of a device that waiting needs.
@@ -26,6 +36,9 @@ pub trait Host {
 
     /// See [`Device::device_check`].
     fn check(&self, check: Check) -> Result<()>;
+
+    /// See [`Sealed::suspend`].
+    fn suspend(&self, request: Request, waker: &Waker) -> Option<Suspended>;
 }
 
 impl<D: Device> Host for Hosted<D> {
@@ -35,6 +48,10 @@ impl<D: Device> Host for Hosted<D> {
 
     fn check(&self, check: Check) -> Result<()> {
         self.device_check(check)
+    }
+
+    fn suspend(&self, request: Request, waker: &Waker) -> Option<Suspended> {
+        self.suspend(request, waker)
     }
 }
 
@@ -68,6 +85,10 @@ macro_rules! any_request {
 
             fn is_over(&self) -> bool {
                 $crate::comm::Sealed::is_over(&self.$field)
+            }
+
+            fn suspend(&self, waker: &std::task::Waker) -> Option<$crate::wakers::Suspended> {
+                $crate::comm::Sealed::suspend(&self.$field, waker)
             }
         }
 
