@@ -16,7 +16,8 @@ use crate::direct::{Pending, Refused};
 use crate::memory::Memory;
 use crate::run::{PATIENCE, judge};
 use crate::schedule::{Lane, Schedule, Span, Step};
-use crate::state::{Held, OwnTags, Scratch};
+use crate::scratch::Scratch;
+use crate::state::{Held, OwnTags};
 
 /// Bytes that the call that starts an operation copies or combines at once.
 const AT_ONCE: usize = 8 << 10;

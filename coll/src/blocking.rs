@@ -88,7 +88,9 @@ unsafe fn run_awaited<D: Device>(
     let plan = plan(&job.options, std::mem::take(&mut spare.schedule))?;
     // The memory comes before the number. Without memory there is no operation, and the next
     // operation gets this number, unless other ranks wait for this one.
-    let scratch = match spare.scratch.at_least(plan.schedule.scratch()) {
+    let len = plan.schedule.scratch();
+    job.scratches.lend(&mut spare.scratch, len);
+    let scratch = match spare.scratch.at_least(len) {
         Ok(scratch) => scratch,
         Err(error) => {
             if awaited {
@@ -115,7 +117,7 @@ unsafe fn run_awaited<D: Device>(
     // The operator is the program's and may own data, so it is dropped now and not kept with the
     // memory.
     spare.schedule.op = None;
-    state.keep_spare(spare);
+    state.keep_spare(&job.scratches, spare);
     outcome
 }
 

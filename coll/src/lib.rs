@@ -45,6 +45,7 @@ mod neighbour;
 mod options;
 mod plan;
 mod run;
+mod scratch;
 #[cfg(test)]
 mod simulate;
 mod start;

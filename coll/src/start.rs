@@ -28,14 +28,27 @@ use crate::direct::{self, Kept, Pending, Ready, Start};
 use crate::options::Options;
 use crate::plan::{Plan, plan, plan_checked};
 use crate::schedule::Schedule;
-use crate::state::{self, Held, Job, OwnTags, SPARE_MAX, Scratch, State, lock};
+use crate::scratch::{Scratch, Scratches};
+use crate::state::{self, Held, Job, OwnTags, State, lock};
 use crate::units;
 
 /// State that a rank's hook and its calls share.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Progress {
     hook: OnceLock<HookId>,
     shared: Arc<Shared>,
+}
+
+impl Progress {
+    pub(crate) fn new(scratches: Arc<Scratches>) -> Self {
+        Self {
+            hook: OnceLock::new(),
+            shared: Arc::new(Shared {
+                scratches,
+                ..Shared::default()
+            }),
+        }
+    }
 }
 
 /// What calls hand to the hook, and what the hook hands back.
@@ -43,8 +56,9 @@ pub(crate) struct Progress {
 struct Shared {
     /// Operations that the hook has not seen yet.
     fresh: Mutex<Vec<Task>>,
-    /// Memory of finished operations, for reuse: fresh memory costs a page fault per page.
+    /// Memory of finished operations, for reuse; long memory is among that of the rank.
     spare: Mutex<Vec<(Schedule, Scratch)>>,
+    scratches: Arc<Scratches>,
     /// Requests that the operations under way by messages may need in all.
     requests: AtomicUsize,
 }
@@ -78,12 +92,12 @@ impl Shared {
         lock(&self.spare).pop().unwrap_or_default()
     }
 
-    /// Keeps the memory of a finished operation for reuse, unless it is large or belongs to a
-    /// persistent operation.
+    /// Keeps the memory of a finished operation for reuse, unless it belongs to a persistent
+    /// operation.
     fn keep(&self, prepared: Arc<Prepared>) {
         let Some(Prepared {
             mut schedule,
-            scratch,
+            mut scratch,
             ..
         }) = Arc::into_inner(prepared)
         else {
@@ -92,8 +106,9 @@ impl Shared {
         // The operator is the program's and may own data, so it is dropped now and not kept with
         // the memory.
         schedule.op = None;
+        self.scratches.keep(&mut scratch);
         let mut spare = lock(&self.spare);
-        if spare.len() < SPARES && scratch.len() <= SPARE_MAX {
+        if spare.len() < SPARES {
             spare.push((schedule, scratch));
         }
     }
@@ -281,8 +296,9 @@ unsafe fn start_watched<D: Device>(
     watch: impl FnOnce() -> Option<Pending>,
 ) -> Result<Request> {
     let (state, job) = (state::of(comm), state::of_job(comm));
-    let (schedule, scratch) = job.progress.shared.take_spare();
+    let (schedule, mut scratch) = job.progress.shared.take_spare();
     let plan = plan(&job.options, schedule)?;
+    job.scratches.lend(&mut scratch, plan.schedule.scratch());
     let prepared = Prepared::new(plan.schedule, plan.bases, scratch);
     let prepared = prepared.map_err(|error| placed(comm, error))?;
     // The tags and the request come before the number. Without them there is no operation, and the

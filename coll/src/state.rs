@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use portolan_core::comm::{Communicator, Neighbours, Slot};
 use portolan_core::device::Check;
-use portolan_core::{Device, Error, ErrorKind, Result};
+use portolan_core::{Device, Result};
 
 use self::tags::InUse;
 pub(crate) use self::tags::{Held, OwnTags, Tags};
@@ -20,6 +20,7 @@ use crate::levels::Levels;
 use crate::options::Options;
 use crate::run::Started;
 use crate::schedule::Schedule;
+use crate::scratch::{Scratch, Scratches};
 use crate::start::Progress;
 
 /// The state of one communicator.
@@ -64,6 +65,8 @@ pub(crate) struct Spare {
 pub(crate) struct Job {
     pub(crate) options: Options,
     pub(crate) progress: Progress,
+    /// Long scratch memory that is not in use.
+    pub(crate) scratches: Arc<Scratches>,
     /// Boards of communicators that have ended.
     pub(crate) boards: Arc<Pool>,
     /// Counters of communicators that have ended.
@@ -72,10 +75,12 @@ pub(crate) struct Job {
 
 impl Job {
     pub(crate) fn new(options: Options) -> Self {
+        let scratches = Arc::default();
         Self {
             boards: Arc::new(Pool::new(&options)),
             options,
-            progress: Progress::default(),
+            progress: Progress::new(Arc::clone(&scratches)),
+            scratches,
             totals: Arc::default(),
         }
     }
@@ -235,61 +240,13 @@ impl State {
         lock(&self.spare).pop().unwrap_or_default()
     }
 
-    /// Returns memory for reuse, unless it is large.
-    pub(crate) fn keep_spare(&self, spare: Spare) {
-        if spare.scratch.len() <= SPARE_MAX {
-            let mut kept = lock(&self.spare);
-            if kept.len() < 2 {
-                kept.push(spare);
-            }
+    /// Returns memory for reuse: long memory to the rank, what is left to this communicator.
+    pub(crate) fn keep_spare(&self, scratches: &Scratches, mut spare: Spare) {
+        scratches.keep(&mut spare.scratch);
+        let mut kept = lock(&self.spare);
+        if kept.len() < 2 {
+            kept.push(spare);
         }
-    }
-}
-
-/// The most bytes of scratch memory that are kept between calls.
-pub(crate) const SPARE_MAX: usize = 8 << 20;
-
-/// Initialised memory, aligned as [`crate::schedule::Builder`] requires.
-#[derive(Default)]
-pub(crate) struct Scratch(Vec<Line>);
-
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-struct Line([u8; 64]);
-
-const _: () = assert!(align_of::<Line>() == crate::schedule::ALIGN);
-
-impl Scratch {
-    /// At least `len` bytes, with unspecified contents.
-    ///
-    /// # Errors
-    /// [`Exhausted`](ErrorKind::Exhausted) if there is no memory.
-    pub(crate) fn at_least(&mut self, len: usize) -> Result<*mut u8> {
-        let lines = len.div_ceil(size_of::<Line>());
-        if self.0.len() < lines {
-            // The old contents need not be copied.
-            self.0 = Vec::new();
-            let room = self.0.try_reserve_exact(lines);
-            room.map_err(|_| no_memory(len))?;
-            self.0.resize(lines, Line([0; 64]));
-        }
-        Ok(self.0.as_mut_ptr().cast())
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.0.len() * size_of::<Line>()
-    }
-}
-
-#[cold]
-fn no_memory(len: usize) -> Error {
-    let what = format!("there is no memory for {len} bytes of a collective operation's own");
-    Error::new(ErrorKind::Exhausted, what).remedy("take a vector in parts, or with fewer ranks")
-}
-
-impl std::fmt::Debug for Scratch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Scratch({} bytes)", self.len())
     }
 }
 

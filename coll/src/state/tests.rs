@@ -188,15 +188,3 @@ fn tags_of_a_persistent_operation_are_its_own_while_it_lives() {
         world.device().wait(request).unwrap();
     });
 }
-
-#[test]
-fn memory_that_is_not_there_is_an_error() {
-    let mut scratch = Scratch::default();
-    assert!(!scratch.at_least(100).unwrap().is_null());
-    for len in [1 << 62, usize::MAX] {
-        let error = scratch.at_least(len).unwrap_err();
-        assert_eq!(error.kind(), portolan_core::ErrorKind::Exhausted, "{error}");
-    }
-    scratch.at_least(100).unwrap();
-    assert_eq!(scratch.len(), 128);
-}

@@ -2,7 +2,9 @@
 
 use std::any::Any;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::thread;
 
 use super::{Communicator, lock};
 use crate::device::Device;
@@ -155,15 +157,35 @@ impl Attributes {
     }
 
     /// Drops all values, the one that was set last first (MPI-4 section 11.2.4 requires this order
-    /// for the communicator of a process alone).
+    /// for the communicator of a process alone). If delete hooks panic, the others are called all
+    /// the same, and then the first panic goes on.
     pub(super) fn clear(&mut self) {
+        let mut first = None;
         while let Some(last) = self.0.pop() {
-            drop(last);
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(last))) {
+                first.get_or_insert(panic);
+            }
+        }
+        if let Some(panic) = first
+            && !thread::panicking()
+        {
+            resume_unwind(panic);
         }
     }
 
     pub(super) fn copy(&self) -> Self {
-        Self(self.0.iter().filter_map(|held| held.copy()).collect())
+        // One by one, so that what has been copied is deleted if a later hook panics.
+        let mut copies = Self::default();
+        for held in &self.0 {
+            copies.0.extend(held.copy());
+        }
+        copies
+    }
+}
+
+impl Drop for Attributes {
+    fn drop(&mut self) {
+        self.clear();
     }
 }
 
@@ -218,6 +240,7 @@ impl<D: Device> Communicator<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Mutex;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     #[test]
@@ -243,6 +266,42 @@ mod tests {
         assert!(first.copy().get(&counted).is_none());
         drop(first);
         assert_eq!(deleted.load(Ordering::Relaxed), 31);
+    }
+
+    #[test]
+    fn panics_of_hooks_change_neither_the_order_nor_the_number_of_deletions() {
+        let deleted = Arc::new(Mutex::new(Vec::new()));
+        let key = |panics: bool| {
+            let deleted = Arc::clone(&deleted);
+            Key::<u8>::new()
+                .on_copy(|&n| (n < 9).then_some(n).or_else(|| panic!("no copy of {n}")))
+                .on_delete(move |&n| {
+                    deleted.lock().unwrap().push(n);
+                    assert!(!panics, "the hook of {n}");
+                })
+        };
+        let keys = [key(false), key(true), key(true), key(false)];
+        let mut attributes = Attributes::default();
+        for (key, n) in keys.iter().zip(1..) {
+            attributes.set(key, n);
+        }
+        let panic = catch_unwind(AssertUnwindSafe(|| drop(attributes))).unwrap_err();
+        let text = panic.downcast_ref::<String>().unwrap();
+        assert_eq!(text, "the hook of 3", "the first panic goes on");
+        assert_eq!(*deleted.lock().unwrap(), [4, 3, 2, 1]);
+
+        deleted.lock().unwrap().clear();
+        let (first, second) = (key(false), key(false));
+        let mut attributes = Attributes::default();
+        for (key, n) in [(&first, 1), (&second, 2), (&keys[0], 9)] {
+            attributes.set(key, n);
+        }
+        assert!(catch_unwind(AssertUnwindSafe(|| attributes.copy())).is_err());
+        assert_eq!(
+            *deleted.lock().unwrap(),
+            [2, 1],
+            "the copies that were made"
+        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::memory::Memory;
 use crate::plan::Plan;
 use crate::run::{Run, Started};
 use crate::schedule::{Base, Builder, Lane, Span};
-use crate::state::State;
+use crate::state::{self, State};
 use crate::team::Team;
 
 /// The messages that remain to be sent and received.
@@ -119,6 +119,8 @@ impl Messages {
         };
         let mut spare = state.take_spare();
         let schedule = builder.finish();
+        let scratches = &state::of_job(comm).scratches;
+        scratches.lend(&mut spare.scratch, schedule.scratch());
         let scratch = spare.scratch.at_least(schedule.scratch())?;
         let tags = state.tags().started(number);
         state.await_tags(comm.device(), tags)?;
@@ -132,7 +134,7 @@ impl Messages {
         // SAFETY: the spans are the caller's buffers, or scratch memory of the length that the
         // schedule wants.
         let outcome = unsafe { run.steps_watched(&mut spare.requests, comes) };
-        state.keep_spare(spare);
+        state.keep_spare(scratches, spare);
         outcome
     }
 }
