@@ -127,7 +127,10 @@ fn ended(shm: &mut Shm, peer: u32) -> Pulled {
             shm.outgoing[peer as usize].has_left(peer);
             Pulled::Gone
         }
-        _ => Pulled::Gone,
+        _ => {
+            shm.met_death = true;
+            Pulled::Gone
+        }
     }
 }
 

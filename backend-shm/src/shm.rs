@@ -73,6 +73,8 @@ pub struct Shm {
     pub(crate) ring_memory: u64,
     /// Whether the warning that there is no memory for bulk areas of full size has been logged.
     pub(crate) said_short: bool,
+    /// Whether a copy has found its peer dead. Its life says so before the failure epoch does.
+    pub(crate) met_death: bool,
     bell: Arc<RankBell>,
     watcher: Option<Watcher>,
     /// Set when the program has failed: `close` then does not report an orderly end, and peers take
@@ -120,6 +122,7 @@ impl Shm {
             puller,
             ring_memory: 0,
             said_short: false,
+            met_death: false,
             bell: Arc::new(RankBell {
                 segment: Arc::clone(&segment),
                 rank,
@@ -427,7 +430,7 @@ unsafe impl Transport for Shm {
 
     fn withdraw(&mut self, exposure: &Exposure) {
         self.puller.withdraw(exposure);
-        if self.epoch() != 0 {
+        if self.met_death || self.epoch() != 0 {
             self.segment
                 .await_pushes(self.rank, |rank| self.watches_dead(rank));
         }

@@ -28,6 +28,8 @@ pub(crate) struct Watcher {
 #[derive(Debug)]
 struct Shared {
     segment: Arc<Segment>,
+    /// The rank that watches.
+    own: u32,
     /// By rank; `None` for this rank, and for ranks that were dead at the start.
     others: Vec<Option<OwnedFd>>,
     processes: Arc<[Process]>,
@@ -50,7 +52,7 @@ impl Watcher {
                 descriptor(process)?
             };
             if watched.is_none() && rank as u32 != own {
-                died(&segment, rank as u32, process);
+                died(&segment, own, rank as u32, process);
             }
             others.push(watched);
         }
@@ -63,6 +65,7 @@ impl Watcher {
         let end = unsafe { OwnedFd::from_raw_fd(end) };
         let shared = Arc::new(Shared {
             segment,
+            own,
             others,
             processes,
             end,
@@ -92,7 +95,7 @@ impl Watcher {
     /// Records that the process of `rank` has ended, if the thread has not yet done so.
     pub(crate) fn note_end(&self, rank: u32) {
         let process = self.shared.processes[rank as usize];
-        died(&self.shared.segment, rank, process);
+        died(&self.shared.segment, self.shared.own, rank, process);
     }
 }
 
@@ -180,7 +183,12 @@ fn watch(shared: &Shared) {
             .enumerate()
             .filter(|(_, e)| e.revents != 0)
         {
-            died(&shared.segment, rank as u32, shared.processes[rank]);
+            died(
+                &shared.segment,
+                shared.own,
+                rank as u32,
+                shared.processes[rank],
+            );
             entry.fd = -1;
             entry.revents = 0;
         }
@@ -191,12 +199,10 @@ fn watch(shared: &Shared) {
 }
 
 /// Records that the process of `rank` has ended: a death, unless the rank had left.
-fn died(segment: &Segment, rank: u32, process: Process) {
+fn died(segment: &Segment, own: u32, rank: u32, process: Process) {
     if segment.life(rank) != Life::Finished {
-        segment.fail(
-            rank,
-            &format!("the process of rank {rank} (pid {}) has died", process.pid),
-        );
+        let why = format!("the process of rank {rank} (pid {}) has died", process.pid);
+        segment.died(own, rank, &why);
     }
 }
 

@@ -74,7 +74,8 @@ fn reader(shared: &Shared) {
     for round in 0..ROUNDS {
         let request = loop {
             // SYNC A: pairs with the Release store in `engine`.
-            let request = Request::from_bits(shared.current.load(Ordering::Acquire));
+            // SAFETY: the other thread has lent this one its request.
+            let request = unsafe { Request::from_bits(shared.current.load(Ordering::Acquire)) };
             if request != last {
                 break request;
             }

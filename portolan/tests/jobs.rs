@@ -477,6 +477,23 @@ fn threads_of_one_rank_share_a_communicator() {
     });
 }
 
+/// One thread's synchronous send to its own rank waits for another thread's receive.
+#[test]
+fn threads_of_one_rank_send_to_each_other() {
+    jobs_with(Builder::new().multiple(), &[1, 2], |world| {
+        let comm = world.comm();
+        let me = comm.rank();
+        std::thread::scope(|threads| {
+            let sender = threads.spawn(|| comm.ssend(&[me, 7], me, 5));
+            // The message is there before its receive is.
+            comm.probe(me, 5)?;
+            assert!(!sender.is_finished(), "no receive has matched it");
+            assert_eq!(comm.recv::<u32>(me, 5)?.0, [me, 7]);
+            sender.join().unwrap()
+        })
+    });
+}
+
 /// Creations from different parents at once agree on different ids and never wait for each other.
 #[test]
 fn threads_make_communicators_at_the_same_time() {

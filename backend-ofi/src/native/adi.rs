@@ -110,7 +110,10 @@ impl<L: Level> Native<L> {
             }
             return Err(may_block(args, data.len()).on_rank(self.attributes.world_rank));
         }
-        if args.dest.index() == self.attributes.world_rank {
+        // At level Multiple a synchronous send to this rank waits, as any other: another thread may
+        // be about to receive it.
+        let waits = L::MULTIPLE && args.mode == SendMode::Synchronous;
+        if args.dest.index() == self.attributes.world_rank && !waits {
             // SAFETY: the caller's promise.
             return unsafe { self.send_to_self(args, data) };
         }
@@ -119,8 +122,9 @@ impl<L: Level> Native<L> {
         self.engine.wait(request).map(drop)
     }
 
-    /// A blocking send to this rank itself. At level `Single` no other thread can receive
-    /// meanwhile, so a standard send is copied instead of waited for.
+    /// A blocking send to this rank itself. It must not wait for a receive that this thread posts
+    /// later, so a standard send is copied. A synchronous one comes here at level `Single` only,
+    /// where no other thread could receive.
     ///
     /// # Safety
     /// As [`Device::send_contig_unchecked`].

@@ -160,12 +160,27 @@ impl Segment {
         identity.reason_len.store(text.len() as u32, Relaxed);
         // SYNC: publishes the reason to the Acquire load in `life`.
         identity.life.store(Life::Failed as u32, Release);
-        // Release: a rank that sees the new epoch also sees the new life.
-        self.head().epoch.0.fetch_add(1, Release);
+        self.count_failure();
         for rank in 0..self.ranks {
             self.rank(rank).bell.ring();
         }
         true
+    }
+
+    /// Has every rank look who has failed, the next time that it polls.
+    fn count_failure(&self) {
+        // Release: a rank that sees the new epoch also sees the lives that led to it.
+        self.head().epoch.0.fetch_add(1, Release);
+    }
+
+    /// As [`fail`](Self::fail), for a rank whose process has ended, in a process of rank `own`. If
+    /// the death was known already, `own` is told once more: the rank may have recorded its own
+    /// failure, and been killed before it had told the others.
+    pub(crate) fn died(&self, own: u32, rank: u32, why: &str) {
+        if !self.fail(rank, why) && self.life(rank).dead() {
+            self.count_failure();
+            self.rank(own).bell.ring();
+        }
     }
 
     /// Why `rank` is held to be dead, if it is.

@@ -169,6 +169,26 @@ fn a_reason_whose_writer_was_killed_is_a_death_all_the_same() {
     );
 }
 
+/// Whoever records a failure may be killed before it has told the others. Each process's watcher
+/// tells its own rank once more when the process has ended.
+#[test]
+fn a_death_is_told_even_if_it_was_recorded_before() {
+    let segment = fresh(3);
+    let epoch = || segment.head().epoch.0.load(Relaxed);
+    let life = |rank: u32| &segment.rank(rank).identity.life;
+    // As far as `fail` comes if it is killed early, and if it is killed late.
+    for (rank, recorded) in [(1, Life::Failing), (2, Life::Failed)] {
+        life(rank).store(recorded as u32, Relaxed);
+        let before = epoch();
+        segment.died(0, rank, "a test");
+        assert_eq!(epoch(), before + 1);
+    }
+    life(1).store(Life::Finished as u32, Relaxed);
+    let before = epoch();
+    segment.died(0, 1, "a test");
+    assert_eq!(epoch(), before, "a rank that has left has not died");
+}
+
 #[test]
 fn nobody_pushes_for_or_to_the_dead() {
     let segment = fresh(3);

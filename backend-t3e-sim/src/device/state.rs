@@ -207,7 +207,9 @@ impl State {
                     End::Over(done.buffer.status(source, &arrival))
                 }
             };
-            self.ends.push_back((Request::from_bits(done.token), end));
+            // SAFETY: the token is the handle of this device's own request.
+            let request = unsafe { Request::from_bits(done.token) };
+            self.ends.push_back((request, end));
         }
     }
 

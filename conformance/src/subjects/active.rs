@@ -145,7 +145,28 @@ pub fn to_oneself<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     {
         assert_eq!(*record, (rank.me(), [number, 1], content(number, len)));
     }
+    one_after_the_other(rank);
     Ok(())
+}
+
+/// A handler that sends its own rank the next message, again and again, as a queue of tasks does.
+fn one_after_the_other<D: Device>(rank: &Rank<'_, D>) {
+    const MESSAGES: u64 = 20_000;
+    let (me, id) = (ProcId::new(rank.me()), id(rank, 1));
+    let handled = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&handled);
+    let next = move |port: &mut dyn Port, message: ActiveMessage<'_>| {
+        let [number, _] = message.args;
+        assert_eq!(count.fetch_add(1, Ordering::Relaxed), number);
+        if number + 1 < MESSAGES {
+            port.send(me, id, [number + 1, 0], &[]).expect("a message");
+        }
+    };
+    let registered = rank.device.register_handler(id, Box::new(next));
+    registered.expect("registering a handler");
+    let begun = rank.device.active_send(me, id, [0, 0], &[]);
+    begun.expect("a message");
+    rank.until(|| handled.load(Ordering::Relaxed) == MESSAGES);
 }
 
 /// Registers a handler that answers every message with its payload, and one that counts answers.

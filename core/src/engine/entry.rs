@@ -190,6 +190,8 @@ pub(super) struct FetchOp {
     pub(super) target: *mut u8,
     pub(super) len: usize,
     pub(super) done: usize,
+    /// It is a flush: it fetches only the news that what was sent before has come.
+    pub(super) flushes: bool,
 }
 
 // SAFETY: `target` is a buffer that the caller of `Device::get` or `Device::atomic` has promised to

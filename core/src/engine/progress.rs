@@ -42,6 +42,9 @@ impl<T: Transport> State<T> {
         // A receive that is over by now may be seen as complete as soon as this call returns.
         self.withdraw_closed();
         self.flush_answers(peer);
+        if self.proto.work {
+            self.proto.leave_work();
+        }
         done
     }
 
@@ -74,15 +77,17 @@ impl<T: Transport> State<T> {
             self.transport.note_look();
         }
         let mut done = self.match_offers();
+        // A spinning thread checks its condition only after something was done. What is noted here
+        // may have come in an earlier poll, of `take_in`.
         while let Some((peer, header)) = self.proto.active.done_packets.pop() {
             self.on_done(peer, &header);
+            done += 1;
         }
         if self.transport.failures() != self.proto.failures_seen {
             self.notice_failures();
-            // A spinning thread checks its condition only after something was done.
             done += 1;
         }
-        self.declare_misbehaved();
+        done += self.declare_misbehaved();
         done += self.fail_gone(packets);
         done += self.advance_pulls();
         done += self.begin_late();
@@ -164,6 +169,14 @@ impl Sink for Inbound<'_> {
 }
 
 impl Proto {
+    /// Notes that this call leaves something for the next progress step. If the program has several
+    /// threads, this one may not make another step, and a thread that sleeps in a call makes none
+    /// before something comes: so that thread is woken, and does it.
+    pub(super) fn leave_work(&mut self) {
+        self.work = true;
+        self.shared.tell();
+    }
+
     /// Handles every packet but an eager message.
     #[inline(never)]
     fn on_other(&mut self, peer: u32, header: &Header, payload: Payload<'_>) {

@@ -9,7 +9,7 @@ const SHORT_GENERATION_BITS: u32 = 12;
 
 /// A handle to an operation in progress: channel, index and generation of a slot.
 ///
-/// Handles can be copied and forged. Using a stale one is an error
+/// Handles can be copied. Using a stale one is an error
 /// ([`InvalidRequest`](crate::ErrorKind::InvalidRequest)), never undefined behaviour. A handle
 /// packs into 64 bits ([`to_bits`](Self::to_bits)) or 32 bits ([`to_short`](Self::to_short)). Apart
 /// from the null request, both forms are at least 4096, so that C layers have room for their
@@ -68,11 +68,16 @@ impl Request {
         self.0
     }
 
-    /// The handle with these bits. Any bits are allowed: a device rejects handles that it did not
-    /// give out.
+    /// The handle with these bits.
+    ///
+    /// # Safety
+    /// Any bits are allowed: a device rejects handles that it did not give out. But if a request
+    /// with these bits is active, then the caller is one of those who may complete, free or cancel
+    /// it. A call that waits for a request of its own, and has lent it a buffer, would otherwise
+    /// return while the buffer is still in use.
     #[inline]
     #[must_use]
-    pub fn from_bits(bits: u64) -> Self {
+    pub unsafe fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
 
@@ -129,7 +134,9 @@ mod tests {
             generation = Request::next_generation(generation);
             let request = Request::new(0, 0, generation);
             assert!(request.to_bits() >= 4096 && request.to_short() >= 4096);
-            assert_eq!(Request::from_bits(request.to_bits()), request);
+            // SAFETY: no device has given it out.
+            let again = unsafe { Request::from_bits(request.to_bits()) };
+            assert_eq!(again, request);
         }
     }
 

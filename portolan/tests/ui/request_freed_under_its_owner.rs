@@ -9,7 +9,7 @@ fn steal<R: portolan::OwnedRequest>(request: &R) {
 
 fn steal_by_the_device<R: portolan::OwnedRequest>(request: &R) {
     let device = request.host().unwrap();
-    let _ = device.free(portolan_core::Request::from_bits(1 << 32));
+    let _ = device.free(portolan_core::Request::DONE);
 }
 
 fn main() {

@@ -24,9 +24,10 @@ use crate::matching::Pattern;
 use crate::transport::Transport;
 
 /// Polls after which everything that a gone peer had sent must have arrived, even if others keep
-/// sending: there is room for at most this many packets. They count from when the transport gives
-/// the reason, because until then the peer may still send.
-const DRAIN: u32 = 4096;
+/// sending. A poll takes 16 packets of it or more, and there is room for at most a million: the
+/// cells of shared memory's longest ring. They count from when the transport gives the reason,
+/// because until then the peer may still send.
+pub(in crate::engine) const DRAIN: u32 = 1 << 16;
 
 impl<T: Transport> State<T> {
     /// Notes the peers that the transport has found dead. They count as dead once everything that
@@ -74,10 +75,12 @@ impl<T: Transport> State<T> {
         self.proto.first_dead(group).map(ProcId::new)
     }
 
-    /// Declares peers dead that sent nonsense during the last poll. They count as dead at once:
-    /// what else they have sent is of no use.
-    pub(in crate::engine) fn declare_misbehaved(&mut self) {
-        for (peer, what) in std::mem::take(&mut self.proto.active.misbehaved) {
+    /// Declares peers dead that sent nonsense during the last poll, and returns how many reports
+    /// there were. They count as dead at once: what else they have sent is of no use.
+    pub(in crate::engine) fn declare_misbehaved(&mut self) -> usize {
+        let reports = std::mem::take(&mut self.proto.active.misbehaved);
+        let count = reports.len();
+        for (peer, what) in reports {
             if self.proto.peers[peer as usize].flags & Peer::FAILED != 0 {
                 // Their packets concern requests that have already ended. And if the other ranks
                 // have given up this one, they are not to blame.
@@ -92,6 +95,7 @@ impl<T: Transport> State<T> {
                 self.fail_peer(peer, why.into());
             }
         }
+        count
     }
 
     /// Fails peers that are dead, or that have left the job while something was still to go to

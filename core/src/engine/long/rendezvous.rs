@@ -170,7 +170,7 @@ impl<T: Transport> State<T> {
         }
         if self.proto.hooks.running() && self.takes_long(index) {
             self.proto.begins.push_back(index);
-            self.proto.work = true;
+            self.proto.leave_work();
             return;
         }
         self.begin_transfer(index);

@@ -164,7 +164,7 @@ impl<T: Transport> State<T> {
         let queued = self.proto.has_pulled || !far && !self.proto.pulls.is_empty();
         if queued || self.pull(index) != Pulling::Over {
             self.proto.pulls.push_back(index);
-            self.proto.work = true;
+            self.proto.leave_work();
         }
     }
 
@@ -238,7 +238,7 @@ impl<T: Transport> State<T> {
         let (_, transfer) = self.proto.table.transfer(index)?;
         if !its_turn && (others || !self.proto.late.is_empty()) {
             self.proto.late.push(transfer.peer, index);
-            self.proto.work = true;
+            self.proto.leave_work();
             return None;
         }
         transfer.absent = true;
@@ -594,7 +594,7 @@ impl Proto {
             let over = landing.is_over(data);
             landing.count(&mut self.counters);
             if !over {
-                self.work = true;
+                self.leave_work();
                 return self.flows.landing.push_back(index);
             }
         }

@@ -392,17 +392,20 @@ impl<T: Transport> State<T> {
 
     /// Asks a peer to reply once it has seen everything sent so far.
     pub(in crate::engine) fn start_flush(&mut self, peer: u32) -> Result<Request> {
-        if !self.proto.active.unflushed.contains(&peer) {
+        let active = &self.proto.active;
+        if !active.unflushed.contains(&peer) && !active.flushing.contains_key(&peer) {
             return Ok(Request::NULL); // Nothing went by packets.
         }
         // Without a slot, a later flush has to try again.
         let request = self.proto.table.claim(Stage::Active)?;
         self.proto.active.unflushed.remove(&peer);
+        *self.proto.active.flushing.entry(peer).or_default() += 1;
         let fetch = FetchOp {
             peer,
             target: std::ptr::null_mut(),
             len: 8,
             done: 0,
+            flushes: true,
         };
         self.proto
             .table
@@ -561,9 +564,11 @@ impl Proto {
             }
         }
         op.done += payload.len();
-        if op.done == op.len
-            && let Some(index) = index
-        {
+        let (over, flushes) = (op.done == op.len, op.flushes);
+        if over && let Some(index) = index {
+            if flushes {
+                self.active.has_flushed(peer);
+            }
             self.complete(index, Status::EMPTY);
         }
     }
@@ -572,8 +577,12 @@ impl Proto {
         let Some(index) = self.table.resolve_short(header.cookie) else {
             return;
         };
-        let legal = matches!(&self.table.entry(index).op, Op::Fetch(op) if op.peer == peer);
-        if legal {
+        if let Op::Fetch(op) = &self.table.entry(index).op
+            && op.peer == peer
+        {
+            if op.flushes {
+                self.active.has_flushed(peer);
+            }
             let status = Status {
                 error: Some(ErrorKind::RemoteAccess),
                 ..Status::EMPTY

@@ -264,7 +264,7 @@ impl<T: Transport> State<T> {
         }
         if NoUnwind::during(START, || self.advance_remote(index)) {
             self.proto.remotes.waiting.push_back(index);
-            self.proto.work = true;
+            self.proto.leave_work();
         }
         Ok(Some(request))
     }
@@ -421,6 +421,7 @@ impl Proto {
             target,
             len,
             done: 0,
+            flushes: false,
         };
         self.table.entry(request.index()).set_op(Op::Fetch(fetch));
         self.queue_control(peer, header, &prefix(key, offset, a, b));

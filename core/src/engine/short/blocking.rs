@@ -44,7 +44,10 @@ impl<T: Transport, L: Level> Engine<T, L> {
                 }
                 return Err(may_block(args, data.len()).on_rank(self.shared.rank));
             }
-            if args.dest.index() == state.proto.me {
+            // At level Multiple a synchronous send to this rank waits, as any other: another thread
+            // may be about to receive it.
+            let waits = L::MULTIPLE && args.mode == SendMode::Synchronous;
+            if args.dest.index() == state.proto.me && !waits {
                 return state.send_to_self(args, data);
             }
             // SAFETY: the caller keeps the buffer until this returns, which is after completion.

@@ -47,8 +47,9 @@ impl<T: Transport> State<T> {
         self.proto.shared.tell();
     }
 
-    /// A blocking send to this rank itself. At level `Single` no other thread could receive
-    /// meanwhile, so a standard send is copied and not waited for.
+    /// A blocking send to this rank itself. It must not wait for a receive that this thread posts
+    /// later, so a standard send is copied. A synchronous one comes here at level `Single` only,
+    /// where no other thread could receive.
     pub(in crate::engine) fn send_to_self(&mut self, args: &SendArgs, data: Data) -> Result<()> {
         if args.mode == SendMode::Synchronous
             && self.proto.posted.peek_arrival(&args.envelope).is_none()

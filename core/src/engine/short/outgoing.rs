@@ -115,9 +115,6 @@ impl Proto {
         out.tagged.push_back(index);
         if state.flags & Peer::WAITING == 0 {
             self.mark_waiting(peer);
-            // A sleeping thread makes progress for this one, which may make none itself; but it
-            // must be woken, because it sleeps until something arrives.
-            self.shared.tell();
         }
     }
 
@@ -127,6 +124,7 @@ impl Proto {
         if state.flags & Peer::WAITING == 0 {
             state.flags |= Peer::WAITING;
             self.waiting_peers.push(peer);
+            self.leave_work();
         }
     }
 

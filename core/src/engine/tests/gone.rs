@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::device::HandlerId;
+use crate::engine::deaths::failure::DRAIN;
 use crate::engine::one_sided::regions::KeyParts;
 use crate::engine::one_sided::{one_sided, prefix, step};
 use crate::transport::PacketKind;
@@ -89,9 +90,9 @@ fn who_is_gone_is_noticed_while_others_send() {
         state.transport.why_gone = Some("it has gone home".to_owned());
         state.transport.busy = Some((1, hold));
     }
-    (0..4000).for_each(|_| progress(&engine));
+    (0..DRAIN - 100).for_each(|_| progress(&engine));
     assert!(!requests.iter().any(|&request| is_over(&engine, request)));
-    (0..100).for_each(|_| progress(&engine));
+    (0..200).for_each(|_| progress(&engine));
     for request in requests {
         let error = engine.test(request).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::PeerFailed, "{error}");

@@ -25,7 +25,7 @@ fn take(cookie: u32, until: u64) -> (Header, [u8; 24]) {
 }
 
 /// An offer of `len` bytes that may be pulled.
-fn offer(tag: u32, len: usize) -> (Header, [u8; 48]) {
+pub(super) fn offer(tag: u32, len: usize) -> (Header, [u8; 48]) {
     let mut body = [0; 48];
     body[..8].copy_from_slice(&(len as u64).to_le_bytes());
     let header = Header {
@@ -36,7 +36,7 @@ fn offer(tag: u32, len: usize) -> (Header, [u8; 48]) {
 }
 
 /// A rank that can pull, with `count` receives into the same buffer.
-fn pulling(buffer: &mut [u8], count: u32) -> (Engine<Scripted, Single>, Vec<Request>) {
+pub(super) fn pulling(buffer: &mut [u8], count: u32) -> (Engine<Scripted, Single>, Vec<Request>) {
     let mut transport = scripted();
     transport.pulled = Some(Vec::new());
     transport.ranks = 3;

@@ -4,7 +4,7 @@
 //! that the peer has reported as handled. So the replies of handlers fit into memory that this
 //! number bounds, and receiving never has to stop.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::device::{ActiveMessage, Handler, HandlerId, ProcId};
 use crate::engine::short::outgoing::Peer;
@@ -27,8 +27,8 @@ const BATCH: u32 = CREDITS / 4;
 pub(in crate::engine) struct ActiveState {
     /// `None` while the handler runs.
     handlers: BTreeMap<u32, Option<Handler>>,
-    /// Messages for handlers that are not registered yet.
-    early: Vec<(u32, Header, Vec<u8>)>,
+    /// Messages for handlers that are not registered yet, or are running.
+    early: VecDeque<(u32, Header, Vec<u8>)>,
     /// Requests per peer that this rank has sent and that are not reported as handled. Only peers
     /// that it has sent to have an entry.
     used: BTreeMap<u32, u32>,
@@ -36,6 +36,9 @@ pub(in crate::engine) struct ActiveState {
     handled: BTreeMap<u32, u32>,
     /// Peers to which one-sided packets have been sent since the last flush.
     pub(in crate::engine) unflushed: BTreeSet<u32>,
+    /// Flushes under way, by their peers. A flush of another thread has to wait for what one of
+    /// them waits for.
+    pub(in crate::engine) flushing: BTreeMap<u32, u32>,
     /// Peers of whose puts this rank has refused one since their last flush.
     pub(in crate::engine) refused_puts: BTreeSet<u32>,
     /// Acknowledgements that arrived during the poll.
@@ -55,6 +58,16 @@ impl ActiveState {
             .unwrap_or_else(|| "it has died".into())
     }
 
+    /// Notes that a flush has ended.
+    pub(in crate::engine) fn has_flushed(&mut self, peer: u32) {
+        if let Some(under_way) = self.flushing.get_mut(&peer) {
+            *under_way -= 1;
+            if *under_way == 0 {
+                self.flushing.remove(&peer);
+            }
+        }
+    }
+
     /// Peers that must handle active messages before this rank may send them more.
     pub(in crate::engine) fn without_credit(&self) -> impl Iterator<Item = u32> {
         let used = self.used.iter();
@@ -65,6 +78,7 @@ impl ActiveState {
         self.used.remove(&peer);
         self.handled.remove(&peer);
         self.unflushed.remove(&peer);
+        self.flushing.remove(&peer);
         self.refused_puts.remove(&peer);
     }
 }
@@ -180,11 +194,10 @@ impl Proto {
             ));
         }
         self.active.handlers.insert(id.0, Some(handler));
-        let (mine, rest) = std::mem::take(&mut self.active.early)
+        let (mine, rest): (VecDeque<_>, _) = std::mem::take(&mut self.active.early)
             .into_iter()
             .partition(|(_, header, _)| header.context == id.0);
         self.active.early = rest;
-        let mine: Vec<(u32, Header, Vec<u8>)> = mine;
         for (peer, header, payload) in mine {
             self.on_active(peer, &header, Payload::from_slice(&payload));
         }
@@ -210,22 +223,35 @@ impl Proto {
         Ok(())
     }
 
-    /// Handles an active message that has arrived.
+    /// Handles an active message that has arrived, and then those that its handler has sent to this
+    /// rank. (One after the other: each may send the next one, and so on.)
     pub(in crate::engine) fn on_active(
         &mut self,
         peer: u32,
         header: &Header,
         payload: Payload<'_>,
     ) {
-        let Some(slot) = self.active.handlers.get_mut(&header.context) else {
-            self.active.early.push((peer, *header, payload.to_vec()));
+        let id = header.context;
+        if !self.handle_active(peer, header, payload) {
             return;
-        };
-        let Some(mut handler) = slot.take() else {
-            // A running handler sent this message to its own rank: it is handled once that handler
-            // returns.
-            self.active.early.push((peer, *header, payload.to_vec()));
-            return;
+        }
+        let is_of = |(_, header, _): &(u32, Header, Vec<u8>)| header.context == id;
+        while let Some(at) = self.active.early.iter().position(is_of)
+            && let Some((peer, header, payload)) = self.active.early.remove(at)
+        {
+            self.handle_active(peer, &header, Payload::from_slice(&payload));
+        }
+    }
+
+    /// Calls the handler of an active message. `false` if it cannot be called now: it is not
+    /// registered yet, or it is running and has sent the message to its own rank. The message is
+    /// kept then.
+    fn handle_active(&mut self, peer: u32, header: &Header, payload: Payload<'_>) -> bool {
+        let slot = self.active.handlers.get_mut(&header.context);
+        let Some(mut handler) = slot.and_then(Option::take) else {
+            let kept = (peer, *header, payload.to_vec());
+            self.active.early.push_back(kept);
+            return false;
         };
         self.counters.active_received += 1;
         let message = ActiveMessage {
@@ -242,20 +268,7 @@ impl Proto {
         if header.flags & flags::REPLY == 0 {
             self.count_handled(peer);
         }
-        self.run_early(header.context);
-    }
-
-    /// Handles the messages that a running handler sent to its own rank.
-    fn run_early(&mut self, id: u32) {
-        while let Some(at) = self
-            .active
-            .early
-            .iter()
-            .position(|(_, h, _)| h.context == id)
-        {
-            let (peer, header, payload) = self.active.early.remove(at);
-            self.on_active(peer, &header, Payload::from_slice(&payload));
-        }
+        true
     }
 
     fn count_handled(&mut self, peer: u32) {

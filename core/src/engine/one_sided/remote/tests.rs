@@ -141,6 +141,22 @@ fn a_flush_says_that_a_put_was_refused() {
     assert_eq!(bytes_of(&live.1), [8; 5000]);
 }
 
+/// Of two threads, one may find that the other has asked already: its flush asks, too, because the
+/// answer to the other's has not come.
+#[test]
+fn a_flush_waits_for_what_another_one_waits_for() {
+    let ranks = two(TransportCaps::empty());
+    let region = ranks[1].alloc_region(5000).unwrap();
+    assert_eq!(put(&ranks, &region.key, &[9; 5000]), Ok(()));
+    let flush = || ranks[0].state.lock().start_flush(1).unwrap();
+    let both = [flush(), flush()];
+    for request in both {
+        assert!(!request.is_null() && !ranks[0].is_complete(request));
+    }
+    assert_eq!(both.map(|request| over(&ranks, request)), [Ok(()); 2]);
+    assert_eq!(flush(), Request::NULL, "nothing is under way");
+}
+
 /// A flush that finds no free slot leaves the report to the next one.
 #[test]
 fn a_flush_without_a_slot_is_not_lost() {
