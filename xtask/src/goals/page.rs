@@ -10,7 +10,7 @@ use super::verdict::{self, Judgement, Verdict};
 const HEAD: &str = "# Figures\n\n\
     Made by `cargo xtask goals --write`, a group at a time; [benchmarks.md](benchmarks.md) says how it is measured, [limits.md](limits.md) what limits it.\n\
     A cell has what was measured and, behind the point, what the goal is about; what misses it is **bold**. A (?) is behind what decides nothing, \
-    because somebody has fewer than 3 samples (9 in the group of more ranks than cores), or not all are of one phase of the machine, or others were at work meanwhile, or a peer failed, which is then named. Figures of different groups are of different runs.\n";
+    because somebody has fewer than 3 samples (9 in the group of more ranks than cores), or not all are of one phase of the machine, or others were at work meanwhile, or a peer has no figure of that size, or failed, which is then named. Figures of different groups are of different runs.\n";
 
 /// The part of the page about a group.
 ///

@@ -22,17 +22,17 @@ pub(super) enum Judgement {
     Met,
     Missed,
     /// There is nothing to compare with, or the other figure was measured in another phase of the
-    /// machine or alongside other work, or there are too few samples, or a peer has failed that may
-    /// be the best.
+    /// machine or alongside other work, or there are too few samples, or the best peer may be one
+    /// that failed or has no figure.
     Undecided,
 }
 
 /// The result of a comparison, and how reliable it is.
 struct Measure {
     value: f64,
-    /// Samples of the side with fewer samples.
+    /// Samples of whoever has the fewest among those that are compared.
     samples: u64,
-    /// Whether both sides are of one phase, so that they may be compared.
+    /// Whether all are of one phase, so that they may be compared.
     one_phase: bool,
     /// Whether others were at work during the samples.
     disturbed: bool,
@@ -156,9 +156,15 @@ fn measure(goal: &Goal, before: Option<&Run>, run: &Run, figure: &Figure) -> Opt
                     && Some(&other.whose) == figure.peer.as_ref()
             };
             let best = beside_it(figure, run.peers.iter().filter(best))?;
+            let measure = beside(figure.ratio?, best);
+            // A peer that seems slower may be the best of all but for its few or disturbed samples.
+            let peers = || run.peers_beside(figure);
+            let fewest = peers().map(|peer| peer.samples).min();
             Some(Measure {
-                complete: !run.lacks_a_peer(&figure.bench),
-                ..beside(figure.ratio?, best)
+                samples: fewest.map_or(measure.samples, |fewest| fewest.min(measure.samples)),
+                disturbed: measure.disturbed || peers().any(|peer| peer.disturbed),
+                complete: !run.lacks_a_peer(figure),
+                ..measure
             })
         }
         // Compared with nothing, so the phase does not matter.
@@ -307,6 +313,56 @@ mod tests {
         ] {
             assert_eq!(judged(Of::BestPeer, &other), [Met, Missed]);
         }
+    }
+
+    /// A peer that is slower than the best, with figures of these two sizes.
+    fn slower(small: &str, large: &str) -> String {
+        let line = |bytes: u64, rest: &str| {
+            format!(
+                r#"{{"bench":"latency","peer":"c","bytes":{bytes},"value":0.2,{rest},"phase":"near"}}"#
+            )
+        };
+        format!("{LINES}\n{}\n{}", line(8, small), line(64, large))
+    }
+
+    #[test]
+    fn figures_of_any_peer_that_are_not_good_enough_decide_nothing() {
+        use Judgement::{Met, Missed, Undecided};
+        let good = r#""samples":3"#;
+        assert_eq!(judged(Of::BestPeer, &slower(good, good)), [Met, Missed]);
+        for bad in [
+            r#""samples":3,"disturbed":true"#,
+            r#""samples":2"#,
+            r#""samples":1"#,
+        ] {
+            let found = judged(Of::BestPeer, &slower(bad, good));
+            assert_eq!(found, [Undecided, Missed], "{bad}");
+        }
+        // Two samples of it are all that it has.
+        let two = r#""samples":2"#;
+        assert_eq!(judged(Of::BestPeer, &slower(two, two)), [Undecided; 2]);
+    }
+
+    #[test]
+    fn a_peer_that_was_passed_over_may_be_the_best() {
+        use Judgement::{Met, Missed, Undecided};
+        // Everybody has five samples, and this peer only four figures of 8 bytes.
+        let five = |text: String| text.replace(r#""samples":3"#, r#""samples":5"#);
+        let passed_over = five(slower(r#""samples":4"#, r#""samples":5"#));
+        assert_eq!(judged(Of::BestPeer, &passed_over), [Undecided, Missed]);
+        // With four samples in all it is one of those that are compared.
+        let compared = five(slower(r#""samples":4"#, r#""samples":4"#));
+        assert_eq!(judged(Of::BestPeer, &compared), [Met, Missed]);
+        let all = slower(r#""samples":3"#, r#""samples":3"#);
+        let without = |text: &str, what: &str| -> String {
+            let lines = text.lines().filter(|line| !line.contains(what));
+            lines.collect::<Vec<_>>().join("\n")
+        };
+        let none = without(&all, r#""peer":"c","bytes":8,"#);
+        assert_eq!(judged(Of::BestPeer, &none), [Undecided, Missed]);
+        // Tools send no empty messages.
+        let empty = none.replace(r#""bytes":8,"#, r#""bytes":0,"#);
+        assert_eq!(judged(Of::BestPeer, &empty), [Met, Missed]);
     }
 
     #[test]
