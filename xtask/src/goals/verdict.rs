@@ -21,6 +21,8 @@ pub(super) struct Verdict {
 pub(super) enum Judgement {
     Met,
     Missed,
+    /// It is the figure of the first size, with which those of the others are compared.
+    First,
     /// There is nothing to compare with, or the other figure was measured in another phase of the
     /// machine or alongside other work, or there are too few samples, or the best peer may be one
     /// that failed or has no figure.
@@ -38,6 +40,8 @@ struct Measure {
     disturbed: bool,
     /// Whether everything that belongs to the comparison has figures.
     complete: bool,
+    /// Whether a figure is compared with itself.
+    with_itself: bool,
 }
 
 impl Measure {
@@ -123,6 +127,7 @@ fn is_of_the_limits(run: &Run, figure: &Figure) -> bool {
 
 fn judge(goal: &Goal, least: u64, measure: Option<&Measure>) -> Judgement {
     match measure {
+        Some(measure) if measure.with_itself => Judgement::First,
         Some(measure) if measure.decides(least) => {
             if goal.bound.holds(measure.value) {
                 Judgement::Met
@@ -141,6 +146,7 @@ fn measure(goal: &Goal, before: Option<&Run>, run: &Run, figure: &Figure) -> Opt
         one_phase: figure.phase != Phase::None,
         disturbed: figure.disturbed,
         complete: true,
+        with_itself: false,
     };
     let beside = |value, other: &Figure| Measure {
         value,
@@ -148,6 +154,7 @@ fn measure(goal: &Goal, before: Option<&Run>, run: &Run, figure: &Figure) -> Opt
         one_phase: figure.is_beside(other),
         disturbed: figure.disturbed || other.disturbed,
         complete: true,
+        with_itself: std::ptr::eq(figure, other),
     };
     match goal.of {
         Of::BestPeer => {
@@ -262,7 +269,9 @@ mod tests {
         };
         assert_eq!(met(&goal(Of::BestPeer, Bound::AtMost(0.8))), [true, false]);
         assert_eq!(met(&goal(Of::BestPeer, Bound::AtLeast(0.9))), [false, true]);
-        assert_eq!(met(&goal(Of::FirstSize, Bound::AtMost(1.1))), [true, false]);
+        let by_first = |most| met(&goal(Of::FirstSize, Bound::AtMost(most)));
+        assert_eq!(by_first(1.1), [false, false], "the first is no merit");
+        assert_eq!(by_first(1.3), [false, true]);
         assert_eq!(met(&goal(Of::Line, Bound::AtMost(1.5))), [true, false]);
         assert_eq!(
             met(&goal(Of::TwoCopies, Bound::AtMost(1.99))),
@@ -433,11 +442,12 @@ mod tests {
 
     #[test]
     fn what_is_of_no_phase_or_of_another_one_decides_nothing() {
-        use Judgement::{Missed, Undecided};
+        use Judgement::{First, Missed, Undecided};
         let none = LINES.replace("\"phase\":\"near\"", "\"dropped\":0");
-        for of_what in [Of::BestPeer, Of::Line, Of::TwoCopies, Of::FirstSize] {
+        for of_what in [Of::BestPeer, Of::Line, Of::TwoCopies] {
             assert_eq!(judged(of_what, &none), [Undecided; 2], "{of_what:?}");
         }
+        assert_eq!(judged(Of::FirstSize, &none), [First, Undecided]);
         // If the machine cannot be measured, there are no phases.
         let unknown = none.replace("load_store_ns", "x");
         assert!(judged(Of::BestPeer, &unknown).contains(&Missed));
