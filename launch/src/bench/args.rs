@@ -377,33 +377,71 @@ impl BenchArgs {
 
     /// The command as a user would type it, preceded by the settings in the environment.
     pub(super) fn typed() -> String {
-        let words: Vec<_> = std::env::args().skip(1).map(|word| quoted(&word)).collect();
-        format!("{}portolan {}", in_front(&settings()), words.join(" "))
+        format!("{}{}", in_front(&settings()), command(std::env::args_os()))
     }
 }
 
-/// Portolan's settings in the environment: variables and their values.
+/// A command line, given its words with that of the program, which is `portolan` here.
+fn command(words: impl Iterator<Item = OsString>) -> String {
+    let words: Vec<_> = words.skip(1).map(|word| quoted(&text(word))).collect();
+    format!("portolan {}", words.join(" "))
+}
+
+fn text(text: OsString) -> String {
+    text.to_string_lossy().into_owned()
+}
+
+/// The settings in the environment, Portolan's and those of other implementations: variables and
+/// their values.
 pub(super) type Settings = BTreeMap<String, String>;
+
+/// Prefixes of the settings of other implementations and of the libraries below them. The peers'
+/// processes inherit these variables, and so does libfabric under Portolan.
+const OF_OTHERS: [&str; 13] = [
+    "FI_",
+    "HCOLL_",
+    "HYDRA_",
+    "LIBFABRIC_",
+    "MPICH_",
+    "MPIEXEC_",
+    "MPIR_CVAR_",
+    "OMPI_",
+    "OPAL_",
+    "PMIX_",
+    "PRTE_",
+    "UCC_",
+    "UCX_",
+];
+
+/// Those of them that matter in a job that a launcher has started, where there are no peers.
+/// Launchers set many of the others for their ranks.
+const OF_NETWORKS: [&str; 2] = ["FI_", "UCX_"];
 
 /// The settings that the user has set; those that a launcher sets for its ranks are left out.
 pub(super) fn settings() -> Settings {
-    let text = |text: OsString| text.to_string_lossy().into_owned();
     let variables = std::env::vars_os().map(|(name, value)| (text(name), text(value)));
     chosen(variables, again::is_rank())
 }
 
 fn chosen(variables: impl Iterator<Item = (String, String)>, by_launcher: bool) -> Settings {
-    let of_launchers = |name: &str| {
-        let own = || portolan::rank_variables().iter().map(|(name, _)| *name);
-        by_launcher && (name == "PORTOLAN_ON_FAILURE" || own().any(|own| own == name))
+    let of_launchers = |name: &str, value: &str| {
+        let own = || portolan::rank_variables().contains(&(name, value));
+        by_launcher && (name == "PORTOLAN_ON_FAILURE" || own())
     };
-    let is_setting = |name: &str| {
+    let of_others = if by_launcher {
+        &OF_NETWORKS[..]
+    } else {
+        &OF_OTHERS
+    };
+    let is_setting = |name: &str, value: &str| {
         let setting = name.strip_prefix(config::PREFIX);
-        setting.is_some_and(|setting| !config::is_reserved(setting)) && !of_launchers(name)
+        let ours = setting.is_some_and(|setting| !config::is_reserved(setting));
+        let of_another = of_others.iter().any(|prefix| name.starts_with(prefix));
+        (ours || of_another) && !of_launchers(name, value)
     };
     // An empty variable counts as unset.
     variables
-        .filter(|(name, value)| is_setting(name) && !value.is_empty())
+        .filter(|(name, value)| is_setting(name, value) && !value.is_empty())
         .collect()
 }
 
@@ -460,6 +498,8 @@ fn usual_sizes(pattern: Pattern) -> &'static [usize] {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
     use super::*;
 
     #[test]
@@ -473,18 +513,36 @@ mod tests {
                 ("PORTOLAN_SHM_FD", "5"),
                 ("PORTOLAN_WAIT", ""),
                 ("PATH", "/bin"),
+                ("UCX_TLS", "tcp"),
+                ("FI_PROVIDER", "tcp"),
+                ("MPIR_CVAR_CH3_INTERFACE_HOSTNAME", "here"),
+                ("PMI_RANK", "0"),
             ]
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .into_iter()
         };
         assert_eq!(
             in_front(&chosen(variables(), false)),
-            "PORTOLAN_COLL_TABLE='bcast linear' PORTOLAN_ON_FAILURE=return PORTOLAN_SHM_CMA=off "
+            "FI_PROVIDER=tcp MPIR_CVAR_CH3_INTERFACE_HOSTNAME=here \
+             PORTOLAN_COLL_TABLE='bcast linear' PORTOLAN_ON_FAILURE=return PORTOLAN_SHM_CMA=off UCX_TLS=tcp "
         );
         assert_eq!(
             in_front(&chosen(variables(), true)),
-            "PORTOLAN_COLL_TABLE='bcast linear' PORTOLAN_SHM_CMA=off "
+            "FI_PROVIDER=tcp PORTOLAN_COLL_TABLE='bcast linear' PORTOLAN_SHM_CMA=off UCX_TLS=tcp "
         );
+        // What launchers set for libfabric under their ranks is nobody's choice.
+        for &(name, value) in portolan::rank_variables() {
+            let variables = std::iter::once((name.to_owned(), value.to_owned()));
+            assert_eq!(chosen(variables, true), Settings::new(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_word_that_is_no_text_does_not_end_the_command() {
+        let words = [&b"/bin/portolan"[..], b"bench", b"a b", b"r\xffr"];
+        let words = words.map(|word| OsString::from_vec(word.to_vec()));
+        let typed = command(words.into_iter());
+        assert_eq!(typed, "portolan bench 'a b' 'r\u{fffd}r'");
     }
 
     #[test]

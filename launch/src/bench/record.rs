@@ -39,7 +39,7 @@ pub(super) struct Run {
     pub(super) map: Option<String>,
     /// Processes that spun alongside the samples.
     pub(super) busy: u32,
-    /// Portolan's settings in the environment.
+    /// The settings in the environment, of Portolan and of other implementations.
     #[serde(default)]
     pub(super) settings: Settings,
     /// The command that measured the run, with its settings.
