@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::bars::{self, Bar};
 use super::chart::{Chart, Curve, Point};
-use super::scale::short;
+use super::scale::{short, space};
 use super::{escape, head};
 use crate::bench::record::{Entry, Figure, Run};
 use crate::bench::table;
@@ -165,16 +165,16 @@ fn bar_picture(run: &Run, size: usize, colours: &Colours) -> String {
     )
 }
 
+/// Width of a chart without the names on its right, and of these if none is long.
+const WIDTH: f64 = 470.0;
+const NAMES: f64 = 190.0;
+
 fn pictures(run: &Run, colours: &Colours) -> String {
     let (unit, scale) = unit(run);
-    let curve = |entry: &Entry| Curve {
-        name: escape(&entry.name),
-        class: colours.class(&entry.name),
-        points: entry
-            .figures
-            .iter()
-            .map(|figure| point(figure, scale))
-            .collect(),
+    let curve = |entry: &Entry| {
+        let points = entry.figures.iter().map(|figure| point(figure, scale));
+        let class = colours.class(&entry.name);
+        Curve::new(escape(&entry.name), class, points.collect())
     };
     let mut curves: Vec<_> = run.entries.iter().map(curve).collect();
     // Portolan's curves are drawn last, on top of the others.
@@ -188,14 +188,15 @@ fn pictures(run: &Run, colours: &Colours) -> String {
     let heading = escape(&heading(run));
     let titles =
         [unit, "over the limit", "ratio to the best peer"].map(|what| format!("{heading}, {what}"));
+    let names = space(curves.iter().map(|curve| curve.name.as_str()), NAMES);
     let chart = Chart {
         title: &titles[0],
         x_name: if binary { "bytes" } else { "entries that wait" },
         y_name: unit,
         binary,
         curves: &curves,
-        width: 660.0,
-        names: 190.0,
+        width: WIDTH + names,
+        names,
         line: None,
     };
     let better = if run.less_is_better { "below" } else { "above" };
@@ -224,7 +225,7 @@ fn pictures(run: &Run, colours: &Colours) -> String {
         title: &titles[2],
         y_name: "ratio to the best peer",
         curves: &ratios,
-        names: 60.0,
+        names: space(ratios.iter().map(|curve| curve.name.as_str()), 60.0),
         line: Some(1.0),
         ..chart
     };
@@ -298,11 +299,7 @@ fn limit(run: &Run, scale: f64) -> Option<(Curve, &'static str)> {
             "one copy of data that another core has just written",
         )
     };
-    let curve = |points: Vec<Point>| Curve {
-        name: name.to_owned(),
-        class: "limit".to_owned(),
-        points,
-    };
+    let curve = |points| Curve::new(name.to_owned(), "limit".to_owned(), points);
     (points.len() > 1).then(|| (curve(points), what))
 }
 
@@ -318,11 +315,8 @@ fn ratio(run: &Run, entry: &Entry, colours: &Colours) -> Option<Curve> {
         })
     };
     let points: Vec<_> = entry.figures.iter().filter_map(of).collect();
-    (points.len() > 1).then(|| Curve {
-        name: escape(&entry.name),
-        class: colours.class(&entry.name),
-        points,
-    })
+    let class = colours.class(&entry.name);
+    (points.len() > 1).then(|| Curve::new(escape(&entry.name), class, points))
 }
 
 /// The table of figures: Portolan's, their ratios, and the peers'.
@@ -514,6 +508,26 @@ mod tests {
             "{html}"
         );
         assert!(html.contains("<tr><td>1 Ki</td>"), "{html}");
+    }
+
+    #[test]
+    fn curves_go_from_left_to_right_in_whatever_order_sizes_were_named() {
+        let picture = |sizes: [usize; 2]| {
+            let mut run = run();
+            for entry in &mut run.entries {
+                let of = |bytes| {
+                    let mut figure = entry.figures[0];
+                    figure.bytes = bytes;
+                    figure.summary.median *= 1.0 + bytes as f64 / 1e3;
+                    figure
+                };
+                entry.figures = sizes.map(of).to_vec();
+            }
+            let html = of(&run, "x", &Colours::default());
+            let (pictures, _) = html.split_once("<details").unwrap();
+            pictures.to_owned()
+        };
+        assert_eq!(picture([4096, 8]), picture([8, 4096]));
     }
 
     #[test]
