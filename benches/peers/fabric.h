@@ -45,6 +45,9 @@ typedef struct fi_context2 peer_request;
 
 enum { NAME = 512, BATCH = 16 };
 
+/* After so many polls that find nothing, a rank looks whether the other one is still there. */
+enum { PATIENCE = 8192 };
+
 /* The state of one rank. */
 struct fabric {
     int socket; /* to the other rank */
@@ -60,6 +63,7 @@ struct fabric {
     peer_request answer[1];    /* for messages outside of a window */
     long sent, received;       /* number of completed operations */
     long pause;                /* hints after a poll that finds nothing */
+    long idle;                 /* polls that found nothing */
 };
 
 static struct fabric fabric;
@@ -86,6 +90,23 @@ static inline void fabric_hint(void)
 #endif
 }
 
+/* Ends this rank if the other one has ended: most providers do not tell. */
+static void fabric_look(void)
+{
+    char word;
+    if (recv(fabric.socket, &word, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
+        peer_fail("the other rank", "is not there any more");
+}
+
+/* What a rank does after a poll that found nothing. */
+static inline void fabric_rest(void)
+{
+    if (++fabric.idle % PATIENCE == 0)
+        fabric_look();
+    for (long hint = 0; hint < fabric.pause; hint++)
+        fabric_hint();
+}
+
 /* Takes the completions that have arrived. */
 static inline void fabric_poll(void)
 {
@@ -105,8 +126,7 @@ static inline void fabric_poll(void)
     if (count != -FI_EAGAIN)
         fabric_check("reading completions failed", count);
     else
-        for (long hint = 0; hint < fabric.pause; hint++)
-            fabric_hint();
+        fabric_rest();
 }
 
 /* Repeats a call while the provider returns FI_EAGAIN, and polls in between. */

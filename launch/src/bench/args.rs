@@ -30,14 +30,14 @@ were taken while the machine was in the same state. docs/benchmarks.md tells how
 
 Collective operations are there as nonblocking ones, too: ibcast is the time from the start of one
 until it has been waited for, ibcast-overlap how much of that hides behind a computation, bcast-init
-the time of a persistent one that starts again and again. Those with counts (gatherv, ...) have equal
-ones, as in the OSU suite; those of neighbours are on a ring.")]
+the time of a persistent one that starts again and again. Those with counts (gatherv, ...) have
+equal ones, as in the OSU suite; those of neighbours are on a ring.")]
 pub(crate) struct BenchArgs {
     /// What to measure
     pub(crate) kind: BenchKind,
 
-    /// Number of ranks; those of the first half talk to those of the second, all at once [default:
-    /// 2; barrier: 8, failure: 4, startup and memory: 64]
+    /// Number of ranks; those of the first half talk to those of the second, all at once (of an
+    /// odd number the last rests) [default: 2; barrier: 8, failure: 4, startup and memory: 64]
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) ranks: Option<u32>,
 
@@ -196,19 +196,28 @@ pub(crate) enum BenchKind {
     Failure,
 }
 
+/// The kinds that are no pattern, in the order of the list of all kinds.
+const OTHERS: [BenchKind; 6] = [
+    BenchKind::Collectives(Form::Blocking),
+    BenchKind::Collectives(Form::Nonblocking),
+    BenchKind::Collectives(Form::Hidden),
+    BenchKind::Collectives(Form::Persistent),
+    BenchKind::Tune,
+    BenchKind::Failure,
+];
+
 /// Every kind.
-static KINDS: [BenchKind; Pattern::ALL.len() + 6] = {
-    let mut kinds = [BenchKind::Collectives(Form::Blocking); Pattern::ALL.len() + 6];
+static KINDS: [BenchKind; Pattern::ALL.len() + OTHERS.len()] = {
+    let mut kinds = [BenchKind::Tune; Pattern::ALL.len() + OTHERS.len()];
     let mut at = 0;
-    while at < Pattern::ALL.len() {
-        kinds[at] = BenchKind::Of(Pattern::ALL[at]);
+    while at < kinds.len() {
+        kinds[at] = if at < Pattern::ALL.len() {
+            BenchKind::Of(Pattern::ALL[at])
+        } else {
+            OTHERS[at - Pattern::ALL.len()]
+        };
         at += 1;
     }
-    kinds[at] = BenchKind::Tune;
-    kinds[at + 1] = BenchKind::Failure;
-    kinds[at + 2] = BenchKind::Collectives(Form::Nonblocking);
-    kinds[at + 3] = BenchKind::Collectives(Form::Hidden);
-    kinds[at + 4] = BenchKind::Collectives(Form::Persistent);
     kinds
 };
 
@@ -220,11 +229,14 @@ impl ValueEnum for BenchKind {
     fn to_possible_value(&self) -> Option<PossibleValue> {
         let alias = self.pattern().and_then(Pattern::alias);
         let value = PossibleValue::new(self.name()).aliases(alias);
+        // The list leaves out the forms of the collective operations; the text below the list
+        // describes them.
+        let is_form = |form| form != Form::Blocking;
+        let hidden = matches!(self, Self::Of(Pattern::Collective(_, form)) if is_form(*form));
+        let value = value.hide(hidden);
         Some(match self.help() {
             Some(help) => value.help(help),
-            // The list leaves out the forms of the collective operations; the text below the list
-            // describes them.
-            None => value.hide(true),
+            None => value,
         })
     }
 }
@@ -271,7 +283,8 @@ impl BenchKind {
         }
     }
 
-    /// The description for the list of all kinds.
+    /// The description for the list of all kinds. The one of broadcasts is that of all collective
+    /// operations.
     fn help(self) -> Option<&'static str> {
         let pattern = match self {
             Self::Of(pattern) => pattern,
@@ -280,9 +293,9 @@ impl BenchKind {
                     Form::Blocking => {
                         "A barrier and all collective operations, one after the other"
                     }
-                    Form::Nonblocking => "The same of nonblocking ones",
+                    Form::Nonblocking => "A barrier and all collective operations, nonblocking",
                     Form::Hidden => "How much of each hides behind a computation",
-                    Form::Persistent => "The same of persistent ones, which start again and again",
+                    Form::Persistent => "A barrier and all collective operations, persistent",
                 });
             }
             Self::Tune => {
@@ -324,9 +337,8 @@ impl BenchKind {
             Pattern::MemoryRing => "Memory of a rank that has talked to its neighbours",
             Pattern::MemoryAll => "Memory of a rank that has talked to every other",
             Pattern::Collective(Collective::Bcast, Form::Blocking) => {
-                "A broadcast, in microseconds: the mean over ranks, as of all collectives"
+                "A collective operation, as are those up to coll: microseconds, the mean over ranks"
             }
-            Pattern::Collective(_, Form::Blocking) => "The same of that operation",
             Pattern::Collective(..) => return None,
         })
     }
@@ -377,33 +389,71 @@ impl BenchArgs {
 
     /// The command as a user would type it, preceded by the settings in the environment.
     pub(super) fn typed() -> String {
-        let words: Vec<_> = std::env::args().skip(1).map(|word| quoted(&word)).collect();
-        format!("{}portolan {}", in_front(&settings()), words.join(" "))
+        format!("{}{}", in_front(&settings()), command(std::env::args_os()))
     }
 }
 
-/// Portolan's settings in the environment: variables and their values.
+/// A command line, given its words with that of the program, which is `portolan` here.
+fn command(words: impl Iterator<Item = OsString>) -> String {
+    let words: Vec<_> = words.skip(1).map(|word| quoted(&text(word))).collect();
+    format!("portolan {}", words.join(" "))
+}
+
+fn text(text: OsString) -> String {
+    text.to_string_lossy().into_owned()
+}
+
+/// The settings in the environment, Portolan's and those of other implementations: variables and
+/// their values.
 pub(super) type Settings = BTreeMap<String, String>;
+
+/// Prefixes of the settings of other implementations and of the libraries below them. The peers'
+/// processes inherit these variables, and so does libfabric under Portolan.
+const OF_OTHERS: [&str; 13] = [
+    "FI_",
+    "HCOLL_",
+    "HYDRA_",
+    "LIBFABRIC_",
+    "MPICH_",
+    "MPIEXEC_",
+    "MPIR_CVAR_",
+    "OMPI_",
+    "OPAL_",
+    "PMIX_",
+    "PRTE_",
+    "UCC_",
+    "UCX_",
+];
+
+/// Those of them that matter in a job that a launcher has started, where there are no peers.
+/// Launchers set many of the others for their ranks.
+const OF_NETWORKS: [&str; 2] = ["FI_", "UCX_"];
 
 /// The settings that the user has set; those that a launcher sets for its ranks are left out.
 pub(super) fn settings() -> Settings {
-    let text = |text: OsString| text.to_string_lossy().into_owned();
     let variables = std::env::vars_os().map(|(name, value)| (text(name), text(value)));
     chosen(variables, again::is_rank())
 }
 
 fn chosen(variables: impl Iterator<Item = (String, String)>, by_launcher: bool) -> Settings {
-    let of_launchers = |name: &str| {
-        let own = || portolan::rank_variables().iter().map(|(name, _)| *name);
-        by_launcher && (name == "PORTOLAN_ON_FAILURE" || own().any(|own| own == name))
+    let of_launchers = |name: &str, value: &str| {
+        let own = || portolan::rank_variables().contains(&(name, value));
+        by_launcher && (name == "PORTOLAN_ON_FAILURE" || own())
     };
-    let is_setting = |name: &str| {
+    let of_others = if by_launcher {
+        &OF_NETWORKS[..]
+    } else {
+        &OF_OTHERS
+    };
+    let is_setting = |name: &str, value: &str| {
         let setting = name.strip_prefix(config::PREFIX);
-        setting.is_some_and(|setting| !config::is_reserved(setting)) && !of_launchers(name)
+        let ours = setting.is_some_and(|setting| !config::is_reserved(setting));
+        let of_another = of_others.iter().any(|prefix| name.starts_with(prefix));
+        (ours || of_another) && !of_launchers(name, value)
     };
     // An empty variable counts as unset.
     variables
-        .filter(|(name, value)| is_setting(name) && !value.is_empty())
+        .filter(|(name, value)| is_setting(name, value) && !value.is_empty())
         .collect()
 }
 
@@ -460,6 +510,8 @@ fn usual_sizes(pattern: Pattern) -> &'static [usize] {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
     use super::*;
 
     #[test]
@@ -473,18 +525,36 @@ mod tests {
                 ("PORTOLAN_SHM_FD", "5"),
                 ("PORTOLAN_WAIT", ""),
                 ("PATH", "/bin"),
+                ("UCX_TLS", "tcp"),
+                ("FI_PROVIDER", "tcp"),
+                ("MPIR_CVAR_CH3_INTERFACE_HOSTNAME", "here"),
+                ("PMI_RANK", "0"),
             ]
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .into_iter()
         };
         assert_eq!(
             in_front(&chosen(variables(), false)),
-            "PORTOLAN_COLL_TABLE='bcast linear' PORTOLAN_ON_FAILURE=return PORTOLAN_SHM_CMA=off "
+            "FI_PROVIDER=tcp MPIR_CVAR_CH3_INTERFACE_HOSTNAME=here \
+             PORTOLAN_COLL_TABLE='bcast linear' PORTOLAN_ON_FAILURE=return PORTOLAN_SHM_CMA=off UCX_TLS=tcp "
         );
         assert_eq!(
             in_front(&chosen(variables(), true)),
-            "PORTOLAN_COLL_TABLE='bcast linear' PORTOLAN_SHM_CMA=off "
+            "FI_PROVIDER=tcp PORTOLAN_COLL_TABLE='bcast linear' PORTOLAN_SHM_CMA=off UCX_TLS=tcp "
         );
+        // What launchers set for libfabric under their ranks is nobody's choice.
+        for &(name, value) in portolan::rank_variables() {
+            let variables = std::iter::once((name.to_owned(), value.to_owned()));
+            assert_eq!(chosen(variables, true), Settings::new(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_word_that_is_no_text_does_not_end_the_command() {
+        let words = [&b"/bin/portolan"[..], b"bench", b"a b", b"r\xffr"];
+        let words = words.map(|word| OsString::from_vec(word.to_vec()));
+        let typed = command(words.into_iter());
+        assert_eq!(typed, "portolan bench 'a b' 'r\u{fffd}r'");
     }
 
     #[test]
@@ -496,6 +566,40 @@ mod tests {
                 .filter(|kind| kind.pattern() == Some(pattern))
                 .count();
             assert_eq!(found, 1, "{pattern:?}");
+        }
+    }
+
+    #[test]
+    fn kinds_are_listed_by_subject_and_said_once() {
+        let shown: Vec<_> = BenchKind::value_variants()
+            .iter()
+            .filter_map(ValueEnum::to_possible_value)
+            .filter(|value| !value.is_hide_set())
+            .collect();
+        let names: Vec<_> = shown.iter().map(PossibleValue::get_name).collect();
+        let last = [
+            "coll",
+            "icoll",
+            "icoll-overlap",
+            "coll-init",
+            "tune",
+            "failure",
+        ];
+        assert!(names.ends_with(&last), "{names:?}");
+        let texts = shown.iter().filter_map(PossibleValue::get_help);
+        let texts: Vec<_> = texts.map(ToString::to_string).collect();
+        let mut different = texts.clone();
+        different.sort();
+        different.dedup();
+        assert_eq!(different.len(), texts.len(), "{texts:?}");
+    }
+
+    #[test]
+    fn the_text_below_the_help_fits_a_terminal() {
+        let command = BenchArgs::augment_args(clap::Command::new("bench"));
+        let text = command.get_after_help().unwrap().to_string();
+        for line in text.lines() {
+            assert!(line.chars().count() <= 100, "{line}");
         }
     }
 

@@ -15,6 +15,7 @@ use portolan_benches::Sample;
 use super::args::BenchArgs;
 use super::job::{PATIENCE, launcher, start};
 use super::machine::Probe;
+use super::phases::Choice;
 use super::record::Run;
 use super::suite;
 use crate::os;
@@ -52,7 +53,7 @@ pub(super) fn measure(args: &BenchArgs, ranks: u32) -> Result<Run, String> {
         }
         run.entries.push(suite::of_one(&name, samples));
     }
-    run.machine = Some(probe.finish(None, &[]).0);
+    run.machine = Some(probe.finish(&Choice::ALL, &[]).0);
     Ok(run)
 }
 

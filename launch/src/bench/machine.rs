@@ -11,7 +11,7 @@ use portolan_benches::machine::{
 };
 use portolan_benches::process::{Whose, processor_seconds};
 
-use super::phases::Band;
+use super::phases::Choice;
 use super::place::{self, Spinners};
 use super::record::{Machine, Taken};
 use super::stats::Summary;
@@ -69,7 +69,8 @@ pub(super) struct Probe {
     affecting: Vec<usize>,
     cores: Vec<Vec<usize>>,
     load: Option<f64>,
-    seen: Vec<Limits>,
+    /// All looks in their order: each sample was taken between two neighbours.
+    seen: Vec<Look>,
     /// Other work alongside the samples. It is stopped while the machine is measured.
     beside: Spinners,
 }
@@ -152,24 +153,26 @@ impl Probe {
     /// Measures the machine's present state.
     pub(super) fn look(&mut self) -> Look {
         let limits = self.beside.while_stopped(|| self.measure());
-        self.seen.extend(limits);
-        Look {
+        let look = Look {
             limits,
             clock: Clock::now(&self.beside, &self.affecting),
-        }
+        };
+        self.seen.push(look);
+        look
     }
 
-    /// Ends the measurement and the other work. Returns the machine as it was measured in the phase
-    /// `band` (or at all times, if there is none), and as it was in each phase of `also`. The
-    /// latter have no figures for copies: the machine is no longer in those phases.
-    pub(super) fn finish(mut self, band: Option<Band>, also: &[Band]) -> (Machine, Vec<Machine>) {
+    /// Ends the measurement and the other work. Returns the machine as it was measured beside the
+    /// samples of `choice` (or at all times, if they have no phase), and as it was beside those of
+    /// each of `also`. The latter have no figures for copies: the machine is no longer in those
+    /// phases.
+    pub(super) fn finish(mut self, choice: &Choice, also: &[Choice]) -> (Machine, Vec<Machine>) {
         // The machine's limits are measured on an otherwise idle machine.
         drop(std::mem::take(&mut self.beside));
-        let machine = self.limits(band);
-        let seen = |&band: &Band| Machine {
-            load_store_ns: self.seen_in(Some(band), |limits| limits.load_store),
-            one_line_ns: self.seen_in(Some(band), |limits| limits.one_line),
-            compare_and_swap_ns: self.seen_in(Some(band), |limits| limits.compare_and_swap),
+        let machine = self.limits(choice);
+        let seen = |choice: &Choice| Machine {
+            load_store_ns: self.seen_in(choice, |limits| limits.load_store),
+            one_line_ns: self.seen_in(choice, |limits| limits.one_line),
+            compare_and_swap_ns: self.seen_in(choice, |limits| limits.compare_and_swap),
             copies: Vec::new(),
             relays: Vec::new(),
             relays_both: Vec::new(),
@@ -180,19 +183,21 @@ impl Probe {
         (machine, also)
     }
 
-    /// The median of what was measured in a phase, or of everything if `band` is `None`.
-    fn seen_in(&self, band: Option<Band>, of: fn(&Limits) -> f64) -> Option<f64> {
-        let in_phase = |limits: &&Limits| band.is_none_or(|band| band.holds(limits.load_store));
-        let seen = self.seen.iter().filter(in_phase);
-        Some(Summary::of(seen.map(of).collect())?.median)
+    /// The median of what was measured beside the samples that count.
+    fn seen_in(&self, choice: &Choice, of: fn(&Limits) -> f64) -> Option<f64> {
+        let pairs = self.seen.windows(2);
+        let taken: Vec<_> = pairs.map(|pair| pair[0].until(&pair[1])).collect();
+        let limits =
+            beside_counting(&taken, choice).filter_map(|look| self.seen.get(look)?.limits.as_ref());
+        Some(Summary::of(limits.map(of).collect())?.median)
     }
 
     /// Measures the machine's limits, and adds what was measured between the samples.
-    fn limits(&self, band: Option<Band>) -> Machine {
+    fn limits(&self, choice: &Choice) -> Machine {
         debug_assert!(self.beside.are_none(), "there is something else to do");
-        let median = |of| self.seen_in(band, of);
+        let median = |of| self.seen_in(choice, of);
         let line = median(|limits| limits.load_store);
-        let phase = band.and(line);
+        let phase = choice.band.and(line);
         let rates = |seconds: fn(usize, usize, usize) -> Option<f64>| {
             let rate = |&bytes: &usize| {
                 let (one, other) = self.apart()?;
@@ -277,6 +282,18 @@ impl Probe {
         }
         relays
     }
+}
+
+/// The looks right before and right after samples that count, or all looks if these samples have no
+/// phase. Sample `i` was taken between looks `i` and `i + 1`.
+///
+/// Looks are not chosen by their own hand-over times: a phase begins with the mean of the two looks
+/// beside a sample, so it would be seen without the shorter one of these.
+fn beside_counting(taken: &[Taken], choice: &Choice) -> impl Iterator<Item = usize> {
+    let all = choice.band.is_none();
+    let counts = |sample: usize| taken.get(sample).is_some_and(|taken| choice.counts(taken));
+    let is_beside = move |&look: &usize| all || counts(look) || look > 0 && counts(look - 1);
+    (0..=taken.len()).filter(is_beside)
 }
 
 /// The result of `measure` if `so` holds before and after it, or the default value if that is not
@@ -451,6 +468,7 @@ mod tests {
     use std::cell::Cell;
     use std::time::Duration;
 
+    use super::super::phases::{choose, tests::at};
     use super::super::place::tests::spinner;
     use super::*;
     use crate::os;
@@ -462,7 +480,7 @@ mod tests {
         let (before, after) = (probe.look(), probe.look());
         let taken = before.until(&after);
         assert!(!os::has_gone(pid));
-        let (machine, _) = probe.finish(None, &[]);
+        let (machine, _) = probe.finish(&Choice::ALL, &[]);
         assert!(os::has_gone(pid), "limits are measured alone");
         assert!(machine.cores >= 1);
         assert_eq!(machine.load_store_ns.is_some(), taken.before_ns.is_some());
@@ -481,7 +499,7 @@ mod tests {
         let mut probe = probe.between(&Bind::List(vec![first, first]), 2, true);
         let (before, after) = (probe.look(), probe.look());
         assert_eq!(before.until(&after).line(), None);
-        let (machine, _) = probe.finish(None, &[]);
+        let (machine, _) = probe.finish(&Choice::ALL, &[]);
         assert_eq!(machine.processors, Some((first, first)));
         assert!(machine.load_store_ns.is_none() && machine.yield_ns.is_some());
         assert!(machine.copies.is_empty() && machine.relays.is_empty());
@@ -517,6 +535,20 @@ mod tests {
         }
         let blind = Clock { all: None, ..begin };
         assert!(!blind.work_until(&at(1.0, 2.0, 0.0, 0.0)).is_beside_work());
+    }
+
+    #[test]
+    fn the_hand_over_time_of_a_phase_is_that_beside_its_samples() {
+        let lines = [46.0, 54.0, 56.0, 190.0, 47.0, 200.0, 195.0];
+        let taken: Vec<_> = lines.windows(2).map(|pair| at(pair[0], pair[1])).collect();
+        let all: Vec<Vec<&Taken>> = vec![taken.iter().collect()];
+        let seen = |choice: &Choice| -> Vec<f64> {
+            let looks = beside_counting(&taken, choice);
+            looks.map(|look| lines[look]).collect()
+        };
+        // 46 is below the mean of its sample; 47 is between two samples of a changing phase.
+        assert_eq!(seen(&choose(&all)), [46.0, 54.0, 56.0]);
+        assert_eq!(seen(&Choice::ALL), lines);
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub(super) struct Choice {
 const FEW: usize = 3;
 
 impl Band {
-    pub(super) fn holds(self, line: f64) -> bool {
+    fn holds(self, line: f64) -> bool {
         self.from <= line && same_phase(self.from, line)
     }
 

@@ -39,7 +39,7 @@ pub(super) struct Run {
     pub(super) map: Option<String>,
     /// Processes that spun alongside the samples.
     pub(super) busy: u32,
-    /// Portolan's settings in the environment.
+    /// The settings in the environment, of Portolan and of other implementations.
     #[serde(default)]
     pub(super) settings: Settings,
     /// The command that measured the run, with its settings.
@@ -292,6 +292,14 @@ impl Run {
         taken.filter(|taken| !taken.counts).count()
     }
 
+    /// The number of samples that count neither here nor in another phase that is shown.
+    pub(super) fn left_out(&self) -> usize {
+        let elsewhere = self.also.iter().flat_map(Run::alive);
+        let taken = elsewhere.flat_map(|entry| &entry.taken);
+        let shown = taken.filter(|taken| taken.counts).count();
+        self.dropped().saturating_sub(shown)
+    }
+
     /// The number of samples that count although others were at work, because some contender has no
     /// undisturbed ones.
     pub(super) fn disturbed(&self) -> usize {
@@ -520,6 +528,9 @@ pub(super) mod tests {
         apart.phase = Some("apart".to_owned());
         for entry in &mut apart.entries {
             entry.figures[0].summary.median *= 3.0;
+            for taken in &mut entry.taken {
+                taken.counts = !taken.counts;
+            }
         }
         apart.machine = Some(Machine {
             load_store_ns: Some(190.0),

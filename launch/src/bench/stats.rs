@@ -38,10 +38,18 @@ impl Summary {
         })
     }
 
-    /// Half the distance between the quartiles, as a fraction of the median.
-    pub(super) fn spread(&self) -> f64 {
-        let half = (self.high - self.low) / 2.0;
-        if half == 0.0 { 0.0 } else { half / self.median }
+    /// Half the distance between the quartiles.
+    pub(super) fn half(&self) -> f64 {
+        (self.high - self.low) / 2.0
+    }
+
+    /// The same as a fraction of the median; `None` if that is 0 and not every sample is.
+    pub(super) fn spread(&self) -> Option<f64> {
+        let half = self.half();
+        if half == 0.0 {
+            return Some(0.0);
+        }
+        (self.median != 0.0).then_some(half / self.median)
     }
 }
 
@@ -60,9 +68,16 @@ mod tests {
             most: 5.0,
         };
         assert_eq!(summary, expected);
-        assert!((summary.spread() - 1.0 / 3.0).abs() < 1e-12);
+        assert!((summary.spread().unwrap() - 1.0 / 3.0).abs() < 1e-12);
         assert_eq!(Summary::of(vec![1.0, 2.0]).unwrap().median, 1.5);
         assert_eq!(Summary::of(vec![7.0]).unwrap().low, 7.0);
         assert_eq!(Summary::of(Vec::new()), None);
+    }
+
+    #[test]
+    fn nothing_is_a_fraction_of_a_median_of_0() {
+        let summary = Summary::of(vec![0.0, 0.0, 0.0, 1.0, 1.0]).unwrap();
+        assert_eq!((summary.spread(), summary.half()), (None, 0.5));
+        assert_eq!(Summary::of(vec![0.0; 3]).unwrap().spread(), Some(0.0));
     }
 }

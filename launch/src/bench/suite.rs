@@ -78,8 +78,7 @@ pub(super) fn conduct(
     }
     let choice = phases::choose(&alive(&records));
     let also = phases::also(&alive(&records), &choice);
-    let bands: Vec<_> = also.iter().filter_map(|choice| choice.band).collect();
-    let (machine, elsewhere) = probe.finish(choice.band, &bands);
+    let (machine, elsewhere) = probe.finish(&choice, &also);
     let line = choice.band.and(machine.load_store_ns);
     let entries = |choice: &Choice| {
         let records = records.iter().cloned();

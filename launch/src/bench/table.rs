@@ -6,6 +6,7 @@ use portolan_benches::Pattern;
 
 use super::args::quoted;
 use super::record::{Entry, Figure, Gpu, Machine, Run};
+use super::stats::Summary;
 
 /// The number of contenders that fit side by side.
 const ABREAST: usize = 5;
@@ -170,7 +171,16 @@ fn title(run: &Run) -> String {
 /// `12.3 ±1%`
 fn cell(figure: &Figure) -> String {
     let value = number(figure.summary.median);
-    format!("{value} ±{:>2.0}%", figure.summary.spread() * 100.0)
+    format!("{value} ±{:>3}", spread(&figure.summary, 1.0))
+}
+
+/// Half the distance of the quartiles: as a part of the median, or as a number of units, each
+/// `scale` of the run's, if the median is 0.
+pub(super) fn spread(summary: &Summary, scale: f64) -> String {
+    match summary.spread() {
+        Some(part) => format!("{:.0}%", part * 100.0),
+        None => number(summary.half() / scale),
+    }
 }
 
 /// At least four digits, and no decimals without meaning.
@@ -196,7 +206,7 @@ fn notes(text: &mut String, run: &Run) {
         let _ = writeln!(text, "# {name} is missing: {why}");
     }
     if let Some(machine) = &run.machine {
-        let _ = writeln!(text, "# machine: {}", state(run, machine));
+        let _ = writeln!(text, "# machine: {}", state(run, machine, run.left_out()));
         if let Some(limits) = limits(machine) {
             let _ = writeln!(text, "# its limits{}: {limits}", ends(run, machine));
         }
@@ -206,8 +216,8 @@ fn notes(text: &mut String, run: &Run) {
     }
 }
 
-/// What the machine was doing.
-pub(super) fn state(run: &Run, machine: &Machine) -> String {
+/// What the machine was doing. `left_out` is the number of samples that are part of no table.
+pub(super) fn state(run: &Run, machine: &Machine, left_out: usize) -> String {
     let mut text = format!("{} cores", machine.cores);
     if let (Some(before), Some(after)) = (machine.load_before, machine.load_after) {
         let _ = write!(text, ", load {before} before and {after} after");
@@ -232,12 +242,11 @@ pub(super) fn state(run: &Run, machine: &Machine) -> String {
         }
         None => {}
     }
-    let dropped = run.dropped();
-    if dropped > 0 && run.is_comparable() {
+    if left_out > 0 && run.is_comparable() {
         let _ = write!(
             text,
             " ({} of other phases, or beside others' work, left out)",
-            samples(dropped)
+            samples(left_out)
         );
     }
     match run.disturbed() {
@@ -291,8 +300,9 @@ pub(super) fn copies(gpu: &Gpu) -> String {
 /// The machine's limits, if they were measured.
 pub(super) fn limits(machine: &Machine) -> Option<String> {
     if machine.load_store_ns.is_none() {
-        // The limit for ranks that share one processor.
-        let ns = machine.yield_ns?;
+        // The limit for ranks that share one processor, and only for these.
+        let (one, other) = machine.processors?;
+        let ns = machine.yield_ns.filter(|_| one == other)?;
         return Some(format!(
             "the processor from one rank to the other by sched_yield {:.2} µs",
             ns / 1e3
@@ -436,6 +446,34 @@ mod tests {
         let text = of(&run);
         let expected = "# its limits (on processor 3): the processor from one rank to the other by sched_yield 1.20 µs\n";
         assert!(text.ends_with(expected), "{text}");
+    }
+
+    #[test]
+    fn between_different_processors_a_yield_is_no_limit() {
+        // The deaths of ranks are measured without looks at the machine.
+        let mut run = run();
+        if let Some(machine) = &mut run.machine {
+            machine.load_store_ns = None;
+        }
+        assert!(!of(&run).contains("its limits"), "{}", of(&run));
+    }
+
+    #[test]
+    fn samples_of_a_second_table_are_not_left_out() {
+        let text = of(&run());
+        assert!(text.contains("(3 samples of other phases"), "{text}");
+        let text = of(&run_in_two_phases());
+        assert!(!text.contains("left out"), "{text}");
+    }
+
+    #[test]
+    fn a_median_of_0_has_its_quartiles_in_units() {
+        let mut run = run();
+        let summary = Summary::of(vec![0.0, 0.0, 0.0, 1.0, 1.0]).unwrap();
+        run.entries[0].figures[0].summary = summary;
+        let text = of(&run);
+        assert!(text.contains("0.000 ±0.500"), "{text}");
+        assert!(!text.contains("inf"), "{text}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Every algorithm is forced in turn, by a rule for its operation; the samples of all algorithms
 //! take turns, as those of peers do. The result is a table that `PORTOLAN_COLL_TABLE=@FILE` reads,
-//! with the figures as comments.
+//! with the figures as comments. Figures that cannot be compared make no rules.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,8 @@ use super::args::BenchArgs;
 use super::job::{Contender, Forced, Job};
 use super::machine::Probe;
 use super::record::Entry;
-use super::suite;
+use super::suite::{self, Conducted};
+use super::table;
 use crate::run::Bind;
 
 /// Default sizes of blocks or messages.
@@ -104,7 +105,23 @@ fn tune(args: &BenchArgs, ranks: u32, operation: Name, pattern: Pattern) -> Resu
     let conducted = suite::conduct(&job, &contenders, repeat, probe, &mut step);
     bar.finish_and_clear();
     let conducted = conducted?;
-    Ok(section(operation, ranks, &conducted.entries))
+    if !conducted.remarks.is_empty() {
+        table::complain(&conducted.remarks);
+    }
+    let doubt = doubt(&conducted);
+    Ok(section(operation, ranks, &conducted.entries, doubt))
+}
+
+/// Why the figures say nothing about which algorithm is the fastest; `None` if they do.
+fn doubt(conducted: &Conducted) -> Option<&'static str> {
+    let looked_at = conducted.machine.load_store_ns.is_some();
+    if looked_at && conducted.phase.is_none() {
+        let why = "no phase of the machine has samples of every algorithm, and a larger --repeat \
+                   may find one";
+        return Some(why);
+    }
+    let disturbed = conducted.entries.iter().any(Entry::is_disturbed);
+    disturbed.then_some("others were at work during samples that count")
 }
 
 /// The algorithms of an operation as a rule names them; trees once for each radix that is worth
@@ -123,8 +140,9 @@ fn candidates(operation: Name, ranks: u32) -> impl Iterator<Item = String> {
     })
 }
 
-/// The rules for one operation, and the figures on which they are based.
-fn section(operation: Name, ranks: u32, entries: &[Entry]) -> String {
+/// The rules for one operation, and the figures on which they are based. If these are in doubt,
+/// there is the reason in place of rules.
+fn section(operation: Name, ranks: u32, entries: &[Entry], doubt: Option<&str>) -> String {
     let mut text = String::new();
     let sizes = entries.first().map_or(0, |entry| entry.figures.len());
     let figure = |entry: &Entry, at: usize| entry.figures.get(at).copied();
@@ -156,6 +174,10 @@ fn section(operation: Name, ranks: u32, entries: &[Entry]) -> String {
         if let Some((_, name)) = fastest {
             best.push((asked, name.to_owned()));
         }
+    }
+    if let Some(why) = doubt {
+        let _ = writeln!(text, "# {operation}, no rules: {why}");
+        return text;
     }
     for rule in rules(operation, ranks, &best) {
         let _ = writeln!(text, "{rule}");
@@ -202,10 +224,12 @@ fn rules(operation: Name, ranks: u32, best: &[(usize, String)]) -> Vec<Rule> {
 
 #[cfg(test)]
 mod tests {
+    use portolan_benches::machine::Phase;
     use portolan_coll::select::parse;
 
     use super::*;
-    use crate::bench::record::Figure;
+    use crate::bench::record::tests::machine;
+    use crate::bench::record::{Figure, Machine, Taken};
     use crate::bench::stats::Summary;
 
     #[test]
@@ -234,9 +258,8 @@ mod tests {
         assert_eq!(parse(&text), Ok(rules));
     }
 
-    /// The rule has to decide for the size at which its algorithm was measured.
-    #[test]
-    fn a_reduce_scatter_is_measured_by_its_vector_and_chosen_by_a_block() {
+    /// An algorithm's figures of 4 and 64 KiB.
+    fn entry(name: &str, times: [f64; 2]) -> Entry {
         let figure = |bytes, median| Figure {
             bytes,
             summary: Summary::of(vec![median]).expect("there is one sample"),
@@ -244,18 +267,59 @@ mod tests {
             dropped: 0,
             rounds: 1,
         };
-        let entry = |name: &str, times: [f64; 2]| Entry {
+        Entry {
             name: name.to_owned(),
             peer: false,
             figures: vec![figure(4096, times[0]), figure(65_536, times[1])],
             failed: None,
             taken: Vec::new(),
-        };
+        }
+    }
+
+    /// The rule has to decide for the size at which its algorithm was measured.
+    #[test]
+    fn a_reduce_scatter_is_measured_by_its_vector_and_chosen_by_a_block() {
         let entries = [entry("pairwise", [1.0, 2.0]), entry("ring", [2.0, 1.0])];
-        let text = section(Name::ReduceScatter, 4, &entries);
+        let text = section(Name::ReduceScatter, 4, &entries, None);
         assert!(text.contains("bytes<=1k"), "{text}");
-        let text = section(Name::Allreduce, 4, &entries);
+        let text = section(Name::Allreduce, 4, &entries, None);
         assert!(text.contains("bytes<=4k"), "{text}");
+    }
+
+    #[test]
+    fn what_cannot_be_compared_makes_no_rules() {
+        let conducted = |phase, load_store_ns, disturbed| {
+            let mut entry = entry("linear", [1.0, 2.0]);
+            entry.taken = vec![Taken {
+                counts: true,
+                disturbed,
+                ..Taken::default()
+            }];
+            Conducted {
+                entries: vec![entry],
+                machine: Machine {
+                    load_store_ns,
+                    ..machine()
+                },
+                phase,
+                also: Vec::new(),
+                remarks: String::new(),
+            }
+        };
+        let near = Some(Phase::of(50.0));
+        for (conducted, rules) in [
+            (conducted(near, Some(50.0), false), 1),
+            // Ranks of one core have no line between them, and no phases.
+            (conducted(None, None, false), 1),
+            (conducted(None, Some(50.0), false), 0),
+            (conducted(near, Some(50.0), true), 0),
+        ] {
+            let doubt = doubt(&conducted);
+            let text = section(Name::Bcast, 4, &conducted.entries, doubt);
+            assert_eq!(parse(&text).map(|rules| rules.len()), Ok(rules), "{text}");
+            let said = text.contains("# bcast, no rules: ");
+            assert_eq!(said, rules == 0, "{text}");
+        }
     }
 
     #[test]

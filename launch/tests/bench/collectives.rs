@@ -154,9 +154,13 @@ fn what_tune_measures_is_a_table_that_the_runtime_reads() {
         // At most one rule for each size; the last is for all larger sizes.
         let own: Vec<_> = own.collect();
         let sizes = if operation == "barrier" { 1 } else { 2 };
-        assert!((1..=sizes).contains(&own.len()), "{operation}: {tuned:#?}");
+        // On a machine with other work, or that changes its phase, there may be none.
+        let none = tuned.out.contains(&format!("# {operation}, no rules: "));
+        let expected = if none { 0..=0 } else { 1..=sizes };
+        assert!(expected.contains(&own.len()), "{operation}: {tuned:#?}");
         assert!(own.iter().all(|rule| rule.contains("ranks<=3")), "{own:?}");
-        assert!(!own[own.len() - 1].contains("bytes<="), "{own:?}");
+        let last = own.last();
+        assert!(last.is_none_or(|rule| !rule.contains("bytes<=")), "{own:?}");
         let figures = format!("# {operation}, 3 ranks, ");
         let told = tuned.out.lines().filter(|line| line.starts_with(&figures));
         assert_eq!(told.count(), sizes, "{operation}: {tuned:#?}");

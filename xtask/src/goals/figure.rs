@@ -1,6 +1,8 @@
 //! Reads the output of `portolan bench --json`. The head of `launch/src/bench/phases.rs` says what
 //! its words mean: phase, line, disturbed.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use crate::Failure;
@@ -165,9 +167,34 @@ impl Run {
         self.figures.iter().chain(&self.peers)
     }
 
-    /// Whether a peer has failed in a bench. The best peer is then the best of the others only.
-    pub(super) fn lacks_a_peer(&self, bench: &str) -> bool {
-        self.failed.iter().any(|absent| absent.bench == bench)
+    /// The figures of all peers beside a figure: of its bench, its size and its phase.
+    pub(super) fn peers_beside(&self, figure: &Figure) -> impl Iterator<Item = &Figure> {
+        let same = |other: &&Figure| (&other.bench, other.size) == (&figure.bench, figure.size);
+        self.peers
+            .iter()
+            .filter(move |other| same(other) && figure.is_beside(other))
+    }
+
+    /// Whether the best peer of a figure is the best of some peers only: another has failed, or has
+    /// no figure there, or has it in so few of its samples that `portolan bench` passed it over.
+    /// Empty messages are an exception: the tools (`ucx_perftest`, `fi_pingpong`) send none.
+    pub(super) fn lacks_a_peer(&self, figure: &Figure) -> bool {
+        let of_bench = |bench: &str| bench == figure.bench;
+        // A contender's samples: those of the size that it has most often.
+        let mut samples: BTreeMap<&str, u64> = BTreeMap::new();
+        let all = self.all().filter(|other| of_bench(&other.bench));
+        for other in all.filter(|other| figure.is_beside(other)) {
+            let most = samples.entry(&other.whose).or_default();
+            *most = other.samples.max(*most);
+        }
+        let least = samples.values().copied().min().unwrap_or(0);
+        let is_out = |peer: &str| {
+            let there = self.peers_beside(figure).find(|other| other.whose == peer);
+            there.map_or(figure.size > 0, |there| there.samples < least)
+        };
+        let mut peers = self.peers.iter().filter(|other| of_bench(&other.bench));
+        self.failed.iter().any(|absent| of_bench(&absent.bench))
+            || peers.any(|peer| is_out(&peer.whose))
     }
 
     /// If the machine was measured and a figure has no phase, there was no phase in which every
@@ -216,7 +243,11 @@ pub(super) mod tests {
         assert_eq!(run.failed, [absent("b-2", why)]);
         assert_eq!(run.missing, [absent("c", "mpicc.c is not on the path")]);
         assert_eq!((run.figures.len(), run.peers.len()), (2, 2));
-        assert!(run.lacks_a_peer("latency") && !run.lacks_a_peer("bandwidth"));
+        let other = Figure {
+            bench: "bandwidth".to_owned(),
+            ..run.figures[0].clone()
+        };
+        assert!(run.lacks_a_peer(&run.figures[0]) && !run.lacks_a_peer(&other));
     }
 
     #[test]

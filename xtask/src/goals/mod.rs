@@ -11,6 +11,7 @@ mod page;
 mod verdict;
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
@@ -29,8 +30,24 @@ const REPEAT: u32 = 5;
 /// Patterns without rounds, whose time `--seconds` could limit: `portolan bench` refuses it there.
 const WITHOUT_ROUNDS: [&str; 3] = ["startup", "memory-ring", "memory-all"];
 
-/// Prefix of the names of Portolan's settings.
-const SETTING: &str = "PORTOLAN_";
+/// Prefixes of the names of settings: Portolan's, and those of the peers and of the libraries below
+/// them, which `launch/src/bench/args.rs` has as well. (This crate builds without the others.)
+const SETTINGS: [&str; 14] = [
+    "PORTOLAN_",
+    "FI_",
+    "HCOLL_",
+    "HYDRA_",
+    "LIBFABRIC_",
+    "MPICH_",
+    "MPIEXEC_",
+    "MPIR_CVAR_",
+    "OMPI_",
+    "OPAL_",
+    "PMIX_",
+    "PRTE_",
+    "UCC_",
+    "UCX_",
+];
 
 /// The setting that selects the libfabric of Portolan, and of the loops beside it.
 const LIBRARY: &str = "PORTOLAN_OFI_LIBRARY";
@@ -190,6 +207,12 @@ fn typed(command: &Command, words: &[String]) -> String {
     )
 }
 
+/// Whether a variable of the environment is a setting of Portolan or of a peer.
+fn is_setting(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    SETTINGS.iter().any(|prefix| name.starts_with(prefix))
+}
+
 /// Measures a run.
 fn measure(
     repo: &Repo,
@@ -201,7 +224,7 @@ fn measure(
     let mut bench = repo.command(program);
     // The page prints the command, so exactly that must run: the caller's own settings are removed.
     for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with(SETTING) {
+        if is_setting(&name) {
             bench.env_remove(name);
         }
     }
@@ -223,6 +246,22 @@ fn measure(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_recorded_as_a_setting_is_removed() {
+        let recorded = include_str!("../../../launch/src/bench/args.rs");
+        let (_, list) = recorded.split_once("const OF_OTHERS").unwrap();
+        let (list, _) = list.split_once("];\n").unwrap();
+        let prefixes: Vec<_> = list.split('"').skip(1).step_by(2).collect();
+        assert_eq!(prefixes, SETTINGS[1..]);
+        let removed = |name: &str| is_setting(OsStr::new(name));
+        assert!(
+            ["UCX_TLS", "OMPI_MCA_pml", "PORTOLAN_WAIT"]
+                .into_iter()
+                .all(removed)
+        );
+        assert!(!["PATH", "HOME", "CARGO_HOME"].into_iter().any(removed));
+    }
 
     #[test]
     fn other_settings_are_another_run() {

@@ -10,7 +10,7 @@ use super::verdict::{self, Judgement, Verdict};
 const HEAD: &str = "# Figures\n\n\
     Made by `cargo xtask goals --write`, a group at a time; [benchmarks.md](benchmarks.md) says how it is measured, [limits.md](limits.md) what limits it.\n\
     A cell has what was measured and, behind the point, what the goal is about; what misses it is **bold**. A (?) is behind what decides nothing, \
-    because somebody has fewer than 3 samples (9 in the group of more ranks than cores), or not all are of one phase of the machine, or others were at work meanwhile, or a peer failed, which is then named. Figures of different groups are of different runs.\n";
+    because somebody has fewer than 3 samples (9 in the group of more ranks than cores), or not all are of one phase of the machine, or others were at work meanwhile, or a peer has no figure of that size, or failed, which is then named. Figures of different groups are of different runs.\n";
 
 /// The part of the page about a group.
 ///
@@ -72,9 +72,11 @@ fn section(goal: &Goal, least: u64, typed: impl Fn(&Command) -> String, runs: &[
         same.count()
     };
     let (met, undecided) = (count(Judgement::Met), count(Judgement::Undecided));
+    // The first size has nothing to meet.
+    let all = verdicts.len() - count(Judgement::First);
     let mut text = format!("### {}: {}\n\n", goal.what, bound(goal));
     if goal.bound != Bound::Shown {
-        let _ = write!(text, "Met by {met} of {}", verdicts.len());
+        let _ = write!(text, "Met by {met} of {all}");
         if undecided > 0 {
             let _ = write!(text, ", {undecided} undecided");
         }
@@ -217,7 +219,7 @@ fn said(goal: &Goal, verdict: &Verdict) -> String {
     };
     match verdict.judgement {
         _ if goal.bound == Bound::Shown => text,
-        Judgement::Met => text,
+        Judgement::Met | Judgement::First => text,
         Judgement::Missed => format!("**{text}**"),
         Judgement::Undecided => format!("{text} (?)"),
     }
@@ -326,6 +328,26 @@ mod tests {
         let text = section(&goal, &[&Run::read(&none).unwrap()]);
         assert!(text.contains("; phase none in common; "), "{text}");
         assert!(text.contains("Met by 0 of 2, 2 undecided. "), "{text}");
+    }
+
+    #[test]
+    fn the_first_size_is_shown_and_not_counted() {
+        let goal = Goal {
+            what: "Latency",
+            bound: Bound::AtMost(1.1),
+            of: Of::FirstSize,
+            sizes: None,
+            runs: &[Command {
+                words: "latency",
+                settings: &[],
+                library: Library::Systems,
+            }],
+        };
+        let run = Run::read(super::super::figure::tests::LINES).unwrap();
+        let text = section(&goal, FEW, |_| String::new(), &[&run]);
+        assert!(text.contains("Met by 0 of 1. "), "{text}");
+        let row = "| latency | 0.080 · 1.00 | **0.100 · 1.25** |";
+        assert!(text.contains(row), "{text}");
     }
 
     #[test]

@@ -21,23 +21,27 @@ pub(super) struct Verdict {
 pub(super) enum Judgement {
     Met,
     Missed,
+    /// It is the figure of the first size, with which those of the others are compared.
+    First,
     /// There is nothing to compare with, or the other figure was measured in another phase of the
-    /// machine or alongside other work, or there are too few samples, or a peer has failed that may
-    /// be the best.
+    /// machine or alongside other work, or there are too few samples, or the best peer may be one
+    /// that failed or has no figure.
     Undecided,
 }
 
 /// The result of a comparison, and how reliable it is.
 struct Measure {
     value: f64,
-    /// Samples of the side with fewer samples.
+    /// Samples of whoever has the fewest among those that are compared.
     samples: u64,
-    /// Whether both sides are of one phase, so that they may be compared.
+    /// Whether all are of one phase, so that they may be compared.
     one_phase: bool,
     /// Whether others were at work during the samples.
     disturbed: bool,
     /// Whether everything that belongs to the comparison has figures.
     complete: bool,
+    /// Whether a figure is compared with itself.
+    with_itself: bool,
 }
 
 impl Measure {
@@ -123,6 +127,7 @@ fn is_of_the_limits(run: &Run, figure: &Figure) -> bool {
 
 fn judge(goal: &Goal, least: u64, measure: Option<&Measure>) -> Judgement {
     match measure {
+        Some(measure) if measure.with_itself => Judgement::First,
         Some(measure) if measure.decides(least) => {
             if goal.bound.holds(measure.value) {
                 Judgement::Met
@@ -141,6 +146,7 @@ fn measure(goal: &Goal, before: Option<&Run>, run: &Run, figure: &Figure) -> Opt
         one_phase: figure.phase != Phase::None,
         disturbed: figure.disturbed,
         complete: true,
+        with_itself: false,
     };
     let beside = |value, other: &Figure| Measure {
         value,
@@ -148,6 +154,7 @@ fn measure(goal: &Goal, before: Option<&Run>, run: &Run, figure: &Figure) -> Opt
         one_phase: figure.is_beside(other),
         disturbed: figure.disturbed || other.disturbed,
         complete: true,
+        with_itself: std::ptr::eq(figure, other),
     };
     match goal.of {
         Of::BestPeer => {
@@ -156,9 +163,15 @@ fn measure(goal: &Goal, before: Option<&Run>, run: &Run, figure: &Figure) -> Opt
                     && Some(&other.whose) == figure.peer.as_ref()
             };
             let best = beside_it(figure, run.peers.iter().filter(best))?;
+            let measure = beside(figure.ratio?, best);
+            // A peer that seems slower may be the best of all but for its few or disturbed samples.
+            let peers = || run.peers_beside(figure);
+            let fewest = peers().map(|peer| peer.samples).min();
             Some(Measure {
-                complete: !run.lacks_a_peer(&figure.bench),
-                ..beside(figure.ratio?, best)
+                samples: fewest.map_or(measure.samples, |fewest| fewest.min(measure.samples)),
+                disturbed: measure.disturbed || peers().any(|peer| peer.disturbed),
+                complete: !run.lacks_a_peer(figure),
+                ..measure
             })
         }
         // Compared with nothing, so the phase does not matter.
@@ -256,7 +269,9 @@ mod tests {
         };
         assert_eq!(met(&goal(Of::BestPeer, Bound::AtMost(0.8))), [true, false]);
         assert_eq!(met(&goal(Of::BestPeer, Bound::AtLeast(0.9))), [false, true]);
-        assert_eq!(met(&goal(Of::FirstSize, Bound::AtMost(1.1))), [true, false]);
+        let by_first = |most| met(&goal(Of::FirstSize, Bound::AtMost(most)));
+        assert_eq!(by_first(1.1), [false, false], "the first is no merit");
+        assert_eq!(by_first(1.3), [false, true]);
         assert_eq!(met(&goal(Of::Line, Bound::AtMost(1.5))), [true, false]);
         assert_eq!(
             met(&goal(Of::TwoCopies, Bound::AtMost(1.99))),
@@ -307,6 +322,56 @@ mod tests {
         ] {
             assert_eq!(judged(Of::BestPeer, &other), [Met, Missed]);
         }
+    }
+
+    /// A peer that is slower than the best, with figures of these two sizes.
+    fn slower(small: &str, large: &str) -> String {
+        let line = |bytes: u64, rest: &str| {
+            format!(
+                r#"{{"bench":"latency","peer":"c","bytes":{bytes},"value":0.2,{rest},"phase":"near"}}"#
+            )
+        };
+        format!("{LINES}\n{}\n{}", line(8, small), line(64, large))
+    }
+
+    #[test]
+    fn figures_of_any_peer_that_are_not_good_enough_decide_nothing() {
+        use Judgement::{Met, Missed, Undecided};
+        let good = r#""samples":3"#;
+        assert_eq!(judged(Of::BestPeer, &slower(good, good)), [Met, Missed]);
+        for bad in [
+            r#""samples":3,"disturbed":true"#,
+            r#""samples":2"#,
+            r#""samples":1"#,
+        ] {
+            let found = judged(Of::BestPeer, &slower(bad, good));
+            assert_eq!(found, [Undecided, Missed], "{bad}");
+        }
+        // Two samples of it are all that it has.
+        let two = r#""samples":2"#;
+        assert_eq!(judged(Of::BestPeer, &slower(two, two)), [Undecided; 2]);
+    }
+
+    #[test]
+    fn a_peer_that_was_passed_over_may_be_the_best() {
+        use Judgement::{Met, Missed, Undecided};
+        // Everybody has five samples, and this peer only four figures of 8 bytes.
+        let five = |text: String| text.replace(r#""samples":3"#, r#""samples":5"#);
+        let passed_over = five(slower(r#""samples":4"#, r#""samples":5"#));
+        assert_eq!(judged(Of::BestPeer, &passed_over), [Undecided, Missed]);
+        // With four samples in all it is one of those that are compared.
+        let compared = five(slower(r#""samples":4"#, r#""samples":4"#));
+        assert_eq!(judged(Of::BestPeer, &compared), [Met, Missed]);
+        let all = slower(r#""samples":3"#, r#""samples":3"#);
+        let without = |text: &str, what: &str| -> String {
+            let lines = text.lines().filter(|line| !line.contains(what));
+            lines.collect::<Vec<_>>().join("\n")
+        };
+        let none = without(&all, r#""peer":"c","bytes":8,"#);
+        assert_eq!(judged(Of::BestPeer, &none), [Undecided, Missed]);
+        // Tools send no empty messages.
+        let empty = none.replace(r#""bytes":8,"#, r#""bytes":0,"#);
+        assert_eq!(judged(Of::BestPeer, &empty), [Met, Missed]);
     }
 
     #[test]
@@ -377,11 +442,12 @@ mod tests {
 
     #[test]
     fn what_is_of_no_phase_or_of_another_one_decides_nothing() {
-        use Judgement::{Missed, Undecided};
+        use Judgement::{First, Missed, Undecided};
         let none = LINES.replace("\"phase\":\"near\"", "\"dropped\":0");
-        for of_what in [Of::BestPeer, Of::Line, Of::TwoCopies, Of::FirstSize] {
+        for of_what in [Of::BestPeer, Of::Line, Of::TwoCopies] {
             assert_eq!(judged(of_what, &none), [Undecided; 2], "{of_what:?}");
         }
+        assert_eq!(judged(Of::FirstSize, &none), [First, Undecided]);
         // If the machine cannot be measured, there are no phases.
         let unknown = none.replace("load_store_ns", "x");
         assert!(judged(Of::BestPeer, &unknown).contains(&Missed));

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::scale::{Scale, short};
+use super::scale::{Scale, short, space};
 
 /// One bar.
 #[derive(Clone, Debug)]
@@ -16,8 +16,9 @@ pub(super) struct Bar {
     pub(super) text: String,
 }
 
-const WIDTH: f64 = 760.0;
-const LEFT: f64 = 190.0;
+/// Width of the bars' area, and of the space for usual names on its left.
+const WIDTH: f64 = 460.0;
+const NAMES: f64 = 190.0;
 const RIGHT: f64 = 110.0;
 const HEIGHT: f64 = 26.0;
 const TOP: f64 = 8.0;
@@ -36,17 +37,19 @@ pub(super) fn svg(title: &str, axis: &str, bars: &[Bar]) -> String {
     if bars.is_empty() || !most.is_finite() {
         return String::new();
     }
-    let right = WIDTH - RIGHT;
+    let left = space(bars.iter().map(|bar| bar.name.as_str()), NAMES);
+    let right = left + WIDTH;
     let logarithmic = least > 0.0 && most / least > 100.0;
-    let scale = Scale::of([least / 2.0, most].into_iter(), LEFT, right).filter(|_| logarithmic);
+    let scale = Scale::of([least / 2.0, most].into_iter(), left, right).filter(|_| logarithmic);
     let place = |value: f64| match &scale {
         Some(scale) => scale.place(value.max(least / 2.0)),
-        None if most > 0.0 => LEFT + value / most * (right - LEFT),
-        None => LEFT,
+        None if most > 0.0 => left + value / most * (right - left),
+        None => left,
     };
     let bottom = TOP + HEIGHT * bars.len() as f64;
     let mut svg = format!(
-        "<svg viewBox=\"0 0 {WIDTH} {:.0}\" role=\"img\" aria-label=\"{title}\">\n",
+        "<svg viewBox=\"0 0 {} {:.0}\" role=\"img\" aria-label=\"{title}\">\n",
+        right + RIGHT,
         bottom + BOTTOM
     );
     let ticks = match &scale {
@@ -76,13 +79,13 @@ pub(super) fn svg(title: &str, axis: &str, bars: &[Bar]) -> String {
         let _ = writeln!(
             svg,
             "<text class=\"label {class}\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{name}</text>\
-             <rect class=\"{class}\" x=\"{LEFT}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\"/>\
+             <rect class=\"{class}\" x=\"{left}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\"/>\
              <path class=\"whisker\" d=\"M{low:.1} {middle:.1}H{high:.1}\"/>\
              <text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\">{text}</text>",
-            LEFT - 8.0,
+            left - 8.0,
             middle + 4.0,
             top + 4.0,
-            (place(bar.value) - LEFT).max(1.0),
+            (place(bar.value) - left).max(1.0),
             HEIGHT - 8.0,
             place(bar.value.max(bar.high)) + 6.0,
             middle + 4.0,
@@ -90,9 +93,9 @@ pub(super) fn svg(title: &str, axis: &str, bars: &[Bar]) -> String {
     }
     let _ = writeln!(
         svg,
-        "<path class=\"axis\" d=\"M{LEFT} {TOP}V{bottom:.1}H{right}\"/>\
+        "<path class=\"axis\" d=\"M{left} {TOP}V{bottom:.1}H{right}\"/>\
          <text class=\"name\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{axis}</text>\n</svg>",
-        (LEFT + right) / 2.0,
+        (left + right) / 2.0,
         bottom + 36.0
     );
     svg
@@ -139,6 +142,22 @@ mod tests {
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
         }
         assert_eq!(svg("t", "x", &[]), "");
+    }
+
+    #[test]
+    fn a_long_name_begins_within_the_picture() {
+        let named = |name: &str| {
+            let name = name.to_owned();
+            let bars = [Bar { name, ..bar(1.0) }];
+            let svg = svg("t", "x", &bars);
+            let (_, rest) = svg.split_once("<rect class=\"c0\" x=\"").unwrap();
+            let (left, _) = rest.split_once('"').unwrap();
+            (left.parse::<f64>().unwrap(), svg)
+        };
+        let (left, svg) = named("a");
+        assert_eq!(left, 190.0);
+        assert!(svg.starts_with("<svg viewBox=\"0 0 760 78\""), "{svg}");
+        assert!(named(&"a".repeat(40)).0 > 6.0 * 40.0);
     }
 
     #[test]

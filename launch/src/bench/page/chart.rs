@@ -10,7 +10,20 @@ pub(super) struct Curve {
     pub(super) name: String,
     /// The class in the page's style that draws the curve: `c0`, `c1` and so on, or `limit`.
     pub(super) class: String,
+    /// In ascending order, as [`Curve::new`] brings them.
     pub(super) points: Vec<Point>,
+}
+
+impl Curve {
+    /// A curve through points, which may be in any order: sizes are measured as they were named.
+    pub(super) fn new(name: String, class: String, mut points: Vec<Point>) -> Self {
+        points.sort_by(|one, other| one.x.total_cmp(&other.x));
+        Self {
+            name,
+            class,
+            points,
+        }
+    }
 }
 
 /// A value, and the quartiles around it.
@@ -220,6 +233,16 @@ mod tests {
             ..chart
         };
         assert_eq!(empty.svg(), "");
+    }
+
+    #[test]
+    fn a_curve_goes_from_left_to_right() {
+        let straight = curve(&[0.1, 1.0, 30.0]);
+        let (name, class) = (straight.name.clone(), straight.class.clone());
+        let mut points = straight.points.clone();
+        points.rotate_left(1);
+        let turned = Curve::new(name, class, points);
+        assert_eq!(turned.points, straight.points);
     }
 
     #[test]

@@ -191,7 +191,7 @@ fn page(runs: &[Run]) -> String {
             let phase = also.phase.as_deref().unwrap_or("another");
             let line = also.line().unwrap_or(0.0);
             let id = format!("{}-{phase}{line:.0}", id(run));
-            html.push_str(&section::of(also, &id, &colours));
+            html.push_str(&section::of_phase(also, run, &id, &colours));
         }
     }
     html.push_str("</body></html>\n");

@@ -125,6 +125,15 @@ pub(super) fn short(value: f64, binary: bool) -> String {
     format!("{digits}{}", units[at])
 }
 
+/// The space that names beside a chart need: `usual`, or more if the longest name is longer.
+pub(super) fn space<'a>(names: impl Iterator<Item = &'a str>, usual: f64) -> f64 {
+    /// Width of a letter, on average, and of what is between a chart and its names.
+    const LETTER: f64 = 6.4;
+    const GAP: f64 = 17.0;
+    let longest = names.map(|name| name.chars().count()).max().unwrap_or(0);
+    usual.max(GAP + LETTER * longest as f64)
+}
+
 /// Moves labels apart that would overlap; the order stays.
 pub(super) fn spread(wanted: &[f64], height: f64, low: f64, high: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
@@ -166,6 +175,14 @@ mod tests {
         assert_eq!(sizes, ["8", "1 Ki", "64 Ki", "4 Mi"]);
         let counts = [0.05, 1000.0, 1.5e6].map(|value| short(value, false));
         assert_eq!(counts, ["0.05", "1 k", "1.5 M"]);
+    }
+
+    #[test]
+    fn the_longest_name_has_its_space() {
+        assert_eq!(space(["a", "b"].into_iter(), 190.0), 190.0);
+        assert_eq!(space(std::iter::empty(), 60.0), 60.0);
+        let long = "mpich-5.0.1@of-another-folder+nodevcoll";
+        assert!(space(["a", long].into_iter(), 190.0) > 6.0 * long.len() as f64 + 17.0);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::bars::{self, Bar};
 use super::chart::{Chart, Curve, Point};
-use super::scale::short;
+use super::scale::{short, space};
 use super::{escape, head};
 use crate::bench::record::{Entry, Figure, Run};
 use crate::bench::table;
@@ -54,15 +54,25 @@ impl Colours {
     }
 }
 
-/// The unit of the page, and how many of the run's units it is.
+/// The unit of the page, and how many of the run's units it is: the largest in which the smallest
+/// figure is not mere zeros.
 fn unit(run: &Run) -> (&str, f64) {
-    match run.unit.as_str() {
-        "us" => ("µs", 1.0),
-        "MB/s" => ("GB/s", 1e3),
-        "messages/s" => ("million messages/s", 1e6),
-        "KiB/rank" => ("MiB per rank", 1024.0),
-        other => (other, 1.0),
-    }
+    let units: &[(&str, f64)] = match run.unit.as_str() {
+        "us" => &[("µs", 1.0)],
+        "MB/s" => &[("GB/s", 1e3), ("MB/s", 1.0)],
+        "messages/s" => &[
+            ("million messages/s", 1e6),
+            ("thousand messages/s", 1e3),
+            ("messages/s", 1.0),
+        ],
+        "KiB/rank" => &[("MiB per rank", 1024.0), ("KiB per rank", 1.0)],
+        other => return (other, 1.0),
+    };
+    let figures = run.entries.iter().flat_map(|entry| &entry.figures);
+    let medians = figures.map(|figure| figure.summary.median);
+    let least = medians.fold(f64::INFINITY, f64::min);
+    let fits = |unit: &&(&str, f64)| least >= 0.01 * unit.1;
+    *units.iter().find(fits).unwrap_or(&units[units.len() - 1])
 }
 
 /// The heading that says what was measured.
@@ -92,15 +102,24 @@ pub(super) fn heading(run: &Run) -> String {
 
 /// The whole section.
 pub(super) fn of(run: &Run, id: &str, colours: &Colours) -> String {
+    of_phase(run, run, id, colours)
+}
+
+/// The section of one of the phases of `whole`, which is a run by itself.
+pub(super) fn of_phase(run: &Run, whole: &Run, id: &str, colours: &Colours) -> String {
     let mut html = format!(
         "<section id=\"{id}\">\n<h2>{}</h2>\n",
         escape(&heading(run))
     );
     let phase = head::phase(run).map_or_else(String::new, |phase| format!(", {phase}"));
+    // Deaths are measured of one transport after the other.
+    let turns = match run.bench.as_str() {
+        "failure" => "",
+        _ => ", all contenders in turn",
+    };
     let _ = writeln!(
         html,
-        "<p class=\"soft\">Medians of {} with quartiles; every sample is a job, all contenders \
-         in turn{phase}.</p>",
+        "<p class=\"soft\">Medians of {} with quartiles; every sample is a job{turns}{phase}.</p>",
         table::samples_of(run),
         phase = escape(&phase)
     );
@@ -112,7 +131,7 @@ pub(super) fn of(run: &Run, id: &str, colours: &Colours) -> String {
     });
     html.push_str("</div>\n");
     html.push_str(&numbers(run));
-    html.push_str(&notes(run));
+    html.push_str(&notes(run, whole.left_out()));
     html.push_str("</section>\n");
     html
 }
@@ -165,16 +184,16 @@ fn bar_picture(run: &Run, size: usize, colours: &Colours) -> String {
     )
 }
 
+/// Width of a chart without the names on its right, and of these if none is long.
+const WIDTH: f64 = 470.0;
+const NAMES: f64 = 190.0;
+
 fn pictures(run: &Run, colours: &Colours) -> String {
     let (unit, scale) = unit(run);
-    let curve = |entry: &Entry| Curve {
-        name: escape(&entry.name),
-        class: colours.class(&entry.name),
-        points: entry
-            .figures
-            .iter()
-            .map(|figure| point(figure, scale))
-            .collect(),
+    let curve = |entry: &Entry| {
+        let points = entry.figures.iter().map(|figure| point(figure, scale));
+        let class = colours.class(&entry.name);
+        Curve::new(escape(&entry.name), class, points.collect())
     };
     let mut curves: Vec<_> = run.entries.iter().map(curve).collect();
     // Portolan's curves are drawn last, on top of the others.
@@ -188,14 +207,15 @@ fn pictures(run: &Run, colours: &Colours) -> String {
     let heading = escape(&heading(run));
     let titles =
         [unit, "over the limit", "ratio to the best peer"].map(|what| format!("{heading}, {what}"));
+    let names = space(curves.iter().map(|curve| curve.name.as_str()), NAMES);
     let chart = Chart {
         title: &titles[0],
         x_name: if binary { "bytes" } else { "entries that wait" },
         y_name: unit,
         binary,
         curves: &curves,
-        width: 660.0,
-        names: 190.0,
+        width: WIDTH + names,
+        names,
         line: None,
     };
     let better = if run.less_is_better { "below" } else { "above" };
@@ -224,7 +244,7 @@ fn pictures(run: &Run, colours: &Colours) -> String {
         title: &titles[2],
         y_name: "ratio to the best peer",
         curves: &ratios,
-        names: 60.0,
+        names: space(ratios.iter().map(|curve| curve.name.as_str()), 60.0),
         line: Some(1.0),
         ..chart
     };
@@ -298,11 +318,7 @@ fn limit(run: &Run, scale: f64) -> Option<(Curve, &'static str)> {
             "one copy of data that another core has just written",
         )
     };
-    let curve = |points: Vec<Point>| Curve {
-        name: name.to_owned(),
-        class: "limit".to_owned(),
-        points,
-    };
+    let curve = |points| Curve::new(name.to_owned(), "limit".to_owned(), points);
     (points.len() > 1).then(|| (curve(points), what))
 }
 
@@ -318,11 +334,8 @@ fn ratio(run: &Run, entry: &Entry, colours: &Colours) -> Option<Curve> {
         })
     };
     let points: Vec<_> = entry.figures.iter().filter_map(of).collect();
-    (points.len() > 1).then(|| Curve {
-        name: escape(&entry.name),
-        class: colours.class(&entry.name),
-        points,
-    })
+    let class = colours.class(&entry.name);
+    (points.len() > 1).then(|| Curve::new(escape(&entry.name), class, points))
 }
 
 /// The table of figures: Portolan's, their ratios, and the peers'.
@@ -352,9 +365,9 @@ fn numbers(run: &Run) -> String {
     let cells = |html: &mut String, entries: &[&Entry], size: usize| {
         for entry in entries {
             let cell = Run::figure(entry, size).map(|figure| {
-                let spread = figure.summary.spread() * 100.0;
+                let spread = table::spread(&figure.summary, scale);
                 let value = table::number(figure.summary.median / scale);
-                format!("{value} <small>±{spread:.0}%</small>")
+                format!("{value} <small>±{spread}</small>")
             });
             let _ = write!(html, "<td>{}</td>", cell.unwrap_or_default());
         }
@@ -396,8 +409,9 @@ fn ratio_cells(run: &Run, shown: &[&Entry], size: usize) -> String {
     format!("<td>{}</td><td>{}</td>", cells.join(" "), escape(best))
 }
 
-/// What the reader must know to interpret the figures, and how to reproduce them.
-fn notes(run: &Run) -> String {
+/// What the reader must know to interpret the figures, and how to reproduce them. `left_out` is the
+/// number of samples that are part of no section.
+fn notes(run: &Run, left_out: usize) -> String {
     let mut html = String::new();
     let mut note = |text: &str| {
         let _ = writeln!(html, "<p class=\"soft\">{}</p>", escape(text));
@@ -411,7 +425,8 @@ fn notes(run: &Run) -> String {
         note(&format!("{name} is missing: {}", why.trim_end()));
     }
     if let Some(machine) = &run.machine {
-        note(&format!("Machine: {}.", table::state(run, machine)));
+        let state = table::state(run, machine, left_out);
+        note(&format!("Machine: {state}."));
         if let Some(gpu) = &machine.gpu {
             note(&format!("{}.", table::copies(gpu)));
         }
@@ -514,6 +529,65 @@ mod tests {
             "{html}"
         );
         assert!(html.contains("<tr><td>1 Ki</td>"), "{html}");
+    }
+
+    #[test]
+    fn curves_go_from_left_to_right_in_whatever_order_sizes_were_named() {
+        let picture = |sizes: [usize; 2]| {
+            let mut run = run();
+            for entry in &mut run.entries {
+                let of = |bytes| {
+                    let mut figure = entry.figures[0];
+                    figure.bytes = bytes;
+                    figure.summary.median *= 1.0 + bytes as f64 / 1e3;
+                    figure
+                };
+                entry.figures = sizes.map(of).to_vec();
+            }
+            let html = of(&run, "x", &Colours::default());
+            let (pictures, _) = html.split_once("<details").unwrap();
+            pictures.to_owned()
+        };
+        assert_eq!(picture([4096, 8]), picture([8, 4096]));
+    }
+
+    #[test]
+    fn small_figures_are_not_shown_as_zeros() {
+        let shown = |unit_of_run: &str, median: f64| {
+            let mut run = run();
+            run.unit = unit_of_run.to_owned();
+            run.entries[2].figures[0].summary.median = median;
+            for entry in &mut run.entries[..2] {
+                entry.figures[0].summary.median = 2e6;
+            }
+            unit(&run).0.to_owned()
+        };
+        assert_eq!(shown("messages/s", 1e6), "million messages/s");
+        assert_eq!(shown("messages/s", 400.0), "thousand messages/s");
+        assert_eq!(shown("messages/s", 4.0), "messages/s");
+        assert_eq!(shown("MB/s", 40.0), "GB/s");
+        assert_eq!(shown("MB/s", 0.4), "MB/s");
+        assert_eq!(shown("KiB/rank", 0.0), "KiB per rank");
+        assert_eq!(shown("us", 0.0), "µs");
+    }
+
+    #[test]
+    fn samples_of_another_section_are_not_left_out() {
+        let both = run_in_two_phases();
+        let html = of_phase(&both.also[0], &both, "x", &Colours::default());
+        assert!(!html.contains("left out"), "{html}");
+        assert!(of(&run(), "x", &Colours::default()).contains("(3 samples of other"));
+    }
+
+    #[test]
+    fn transports_whose_ranks_die_take_no_turns() {
+        let html = |bench: &str| {
+            let mut run = run();
+            run.bench = bench.to_owned();
+            of(&run, "x", &Colours::default())
+        };
+        let turns = "all contenders in turn";
+        assert!(html("latency").contains(turns) && !html("failure").contains(turns));
     }
 
     #[test]

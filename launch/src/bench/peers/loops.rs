@@ -124,3 +124,70 @@ impl Loops {
         command
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::thread;
+
+    use portolan_benches::Plan;
+
+    use super::*;
+    use crate::bench::job::{Watch, start};
+    use crate::bench::output::Output;
+    use crate::os;
+
+    /// Processor time that a process has used, in hundredths of a second.
+    fn used(pid: i32) -> u64 {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let (_, fields) = stat.rsplit_once(')').unwrap_or_default();
+        let ticks = fields.split_whitespace().skip(11).take(2);
+        ticks.filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
+    }
+
+    #[test]
+    #[expect(clippy::print_stderr, reason = "skips are counted by the runner")]
+    fn a_rank_does_not_wait_for_one_that_has_ended() {
+        let network = Network {
+            provider: "shm".to_owned(),
+            domain: None,
+            address: None,
+            library: None,
+        };
+        let job = Job {
+            // The second size takes an hour.
+            plans: [1, 1 << 40]
+                .map(|rounds| Plan::with_rounds(8, rounds))
+                .to_vec(),
+            limit: 3600.0,
+            ..crate::bench::job::tests::job(Pattern::Latency)
+        };
+        let loops = match find(&job, &network) {
+            Ok(loops) => loops,
+            Err(why) => {
+                eprintln!("skipped: loops over libfabric: {why}");
+                return;
+            }
+        };
+        let (mut child, remarks) = start(&mut loops.command(&job, 0)).unwrap();
+        let watch = Watch::over(&child, SOON);
+        let pid = child.id() as i32;
+        let first = Output::of(&mut child).next().unwrap();
+        assert!(first.starts_with("portolan-sample 8 "), "{first}");
+        let until = used(pid) + 20;
+        while used(pid) < until && !os::has_gone(pid) {
+            thread::yield_now();
+        }
+        let [other] = os::descendants(pid)[..] else {
+            panic!("there is one more rank");
+        };
+        os::kill(other, libc::SIGKILL);
+        watch.until_end_of(&child).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(2));
+        let said = remarks.text();
+        assert!(
+            said.contains("the other rank: is not there any more"),
+            "{said}"
+        );
+    }
+}

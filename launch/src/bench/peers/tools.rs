@@ -192,6 +192,10 @@ impl Tool {
                 command.env("UCX_TLS", "posix,self");
                 command.args(["-t", test, "-s", &plan.bytes.to_string(), "-f", "-v"]);
                 command.args(["-n", &messages.to_string(), "-w", &before.to_string()]);
+                if job.pattern.has_windows() {
+                    // The sends that are under way at a time, for which it has a number of its own.
+                    command.args(["-O", &window.to_string()]);
+                }
                 command.args(["-p", &port.to_string()]);
             }
             // The tool has no warm-up rounds.
@@ -465,6 +469,8 @@ mod tests {
             words.map(|word| word.into_owned()).collect()
         };
         let has = |pattern, pair: [&str; 2]| words(pattern).windows(2).any(|words| words == pair);
+        assert!(has(Pattern::Rate, ["-O", "64"]) && has(Pattern::Bandwidth, ["-O", "64"]));
+        assert!(!words(Pattern::Latency).contains(&"-O".to_owned()));
         assert!(has(Pattern::Rate, ["-n", "6400"]) && has(Pattern::Rate, ["-w", "640"]));
         assert!(has(Pattern::Latency, ["-n", "100"]) && has(Pattern::Latency, ["-w", "10"]));
     }
