@@ -78,7 +78,8 @@ pub enum Collective {
     NeighbourAlltoall,
     NeighbourAlltoallv,
     NeighbourAlltoallw,
-    /// Its blocking form is [`Pattern::Barrier`].
+    /// Its blocking form is timed call by call, as the other forms and operations are. (For
+    /// [`Pattern::Barrier`] the clock is read before the first call and after the last one.)
     Barrier,
 }
 
@@ -162,7 +163,10 @@ impl Collective {
             Self::NeighbourAlltoall => names!("neighbor-alltoall"),
             Self::NeighbourAlltoallv => names!("neighbor-alltoallv"),
             Self::NeighbourAlltoallw => names!("neighbor-alltoallw"),
-            Self::Barrier => names!("barrier"),
+            Self::Barrier => {
+                let [_, nonblocking, hidden, persistent] = names!("barrier");
+                ["barrier-alone", nonblocking, hidden, persistent]
+            }
         }
     }
 
@@ -237,7 +241,7 @@ const FORMS: [Form; 4] = [
 ];
 
 impl Pattern {
-    const COUNT: usize = SINGLES + FORMS.len() * (Collective::ALL.len() + 1) - 1;
+    const COUNT: usize = SINGLES + FORMS.len() * (Collective::ALL.len() + 1);
 
     /// Every pattern.
     pub const ALL: [Self; Self::COUNT] = {
@@ -254,11 +258,8 @@ impl Pattern {
                 all[at] = Self::Collective(Collective::ALL[which], FORMS[form]);
                 (at, which) = (at + 1, which + 1);
             }
-            // The blocking barrier is a pattern of its own.
-            if form > 0 {
-                all[at] = Self::Collective(Collective::Barrier, FORMS[form]);
-                at += 1;
-            }
+            all[at] = Self::Collective(Collective::Barrier, FORMS[form]);
+            at += 1;
             form += 1;
         }
         all

@@ -191,7 +191,11 @@ fn measure(goal: &Goal, before: Option<&Run>, run: &Run, figure: &Figure) -> Opt
         }
         Of::TwoCopies => Some(alone(figure.value / two_copies(run, figure)?)),
         Of::Blocking => {
-            let blocking = figure.bench.strip_prefix('i')?;
+            let blocking = match figure.bench.as_str() {
+                // `barrier` is timed in another way.
+                "ibarrier" => "barrier-alone",
+                other => other.strip_prefix('i')?,
+            };
             let same = |other: &&Figure| other.bench == blocking && other.size == figure.size;
             let other = beside_it(figure, before?.figures.iter().filter(same))?;
             Some(beside(figure.value / other.value, other))

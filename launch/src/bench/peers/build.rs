@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use portolan_benches::{Form, Pattern};
+use portolan_benches::{Collective, Form, Pattern};
 
 use crate::bench::job::{PATIENCE, Watch, start};
 use crate::bench::output::Output;
@@ -119,7 +119,10 @@ fn defines(pattern: Pattern) -> Vec<String> {
         return Vec::new();
     };
     let name = Pattern::Collective(which, Form::Blocking).name();
-    let operation = name.to_uppercase().replace('-', "_");
+    let operation = match which {
+        Collective::Barrier => "BARRIER".to_owned(),
+        _ => name.to_uppercase().replace('-', "_"),
+    };
     let form = match form {
         Form::Blocking => "BLOCKING",
         Form::Nonblocking => "NONBLOCKING",

@@ -13,9 +13,9 @@ pub(super) const COLLECTIVES: Group = Group {
             Bound::AtMost(0.7),
             Of::BestPeer,
             &[
-                run("barrier -n 2 --peers"),
-                run("bcast --sizes 8 --peers"),
-                run("allreduce --sizes 8 --peers"),
+                run("barrier -n 2 --peers --tuned"),
+                run("bcast --sizes 8 --peers --tuned"),
+                run("allreduce --sizes 8 --peers --tuned"),
             ],
         ),
         goal(
@@ -23,11 +23,11 @@ pub(super) const COLLECTIVES: Group = Group {
             Bound::AtMost(0.8),
             Of::BestPeer,
             &[
-                run("bcast --sizes 64k,256k,1M,4M --peers"),
-                run("allreduce --sizes 64k,256k,1M,4M --peers"),
-                run("allgather --sizes 64k,256k,1M,4M --peers"),
-                run("alltoall --sizes 64k,256k,1M,4M --peers"),
-                run("reduce-scatter --sizes 64k,256k,1M,4M --peers"),
+                run("bcast --sizes 64k,256k,1M,4M --peers --tuned"),
+                run("allreduce --sizes 64k,256k,1M,4M --peers --tuned"),
+                run("allgather --sizes 64k,256k,1M,4M --peers --tuned"),
+                run("alltoall --sizes 64k,256k,1M,4M --peers --tuned"),
+                run("reduce-scatter --sizes 64k,256k,1M,4M --peers --tuned"),
             ],
         ),
         goal(
@@ -97,7 +97,7 @@ pub(super) const COLLECTIVES: Group = Group {
                 run("ineighbor-allgatherv --sizes 8,4k,64k"),
                 run("neighbor-alltoallw --sizes 8,4k,64k"),
                 run("ineighbor-alltoallw --sizes 8,4k,64k"),
-                run("barrier -n 2"),
+                run("barrier-alone -n 2"),
                 run("ibarrier -n 2"),
             ],
         ),
