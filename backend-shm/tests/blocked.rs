@@ -3,6 +3,7 @@
 mod common;
 
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
@@ -46,15 +47,17 @@ fn receive(rank: &Rank, tag: u32, len: usize) {
     assert!(bytes.iter().all(|&byte| byte == tag as u8), "message {tag}");
 }
 
-/// How often a thread of this process has given up its core voluntarily: once for each sleep.
-fn sleeps(thread: i32) -> u64 {
+/// Whether a thread of this process sleeps, and how often it has given up its core voluntarily:
+/// once for each sleep.
+fn state(thread: i32) -> (bool, u64) {
     let status = fs::read_to_string(format!("/proc/self/task/{thread}/status")).unwrap();
-    let mut lines = status.lines();
-    let count = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-    count.unwrap().trim().parse().unwrap()
+    let field = |name| status.lines().find_map(|line| line.strip_prefix(name));
+    let asleep = field("State:").unwrap().trim().starts_with('S');
+    let sleeps = field("voluntary_ctxt_switches:").unwrap();
+    (asleep, sleeps.trim().parse().unwrap())
 }
 
-/// Readings of a thread's state, without a change, that show that it sleeps: some 20 ms. It may
+/// Readings of a thread that sleeps, in one sleep, that show that it goes on: some 20 ms. It may
 /// wake four times a second, to look whether its peer has left, and may not every 200 µs.
 const STILL: u32 = 1000;
 
@@ -62,11 +65,35 @@ const STILL: u32 = 1000;
 fn falls_asleep(thread: i32) -> bool {
     let (start, mut before, mut still) = (Instant::now(), 0, 0);
     while still < STILL && start.elapsed() < GUARD {
-        let now = sleeps(thread);
-        still = if now == before { still + 1 } else { 0 };
-        before = now;
+        let (asleep, sleeps) = state(thread);
+        // One that spins does not sleep, and one that yields its core never gives it up.
+        still = if asleep && sleeps == before {
+            still + 1
+        } else {
+            0
+        };
+        before = sleeps;
     }
     still == STILL
+}
+
+#[test]
+fn a_thread_that_spins_is_not_taken_for_one_that_sleeps() {
+    let (tell, told) = mpsc::channel();
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // SAFETY: the call only asks for a value.
+            tell.send(unsafe { libc::gettid() }).unwrap();
+            while !over.load(Ordering::Relaxed) {
+                thread::yield_now();
+            }
+        });
+        let spins = told.recv().unwrap();
+        let asleep = (0..3 * STILL).filter(|_| state(spins).0).count();
+        over.store(true, Ordering::Relaxed);
+        assert!(asleep < STILL as usize, "asleep in {asleep} readings");
+    });
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use portolan_core::config::{Bytes, OnFailure, SettingValue};
 
@@ -15,6 +16,28 @@ use crate::bench::{BenchArgs, BenchRankArgs};
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Cli {
+    /// The command line of this process. Ends it if there is nothing to do, or if that is wrong.
+    pub(crate) fn of_this_process() -> Self {
+        Self::of(std::env::args_os().collect()).unwrap_or_else(|error| error.exit())
+    }
+
+    /// Also takes `-np N`, as launchers of MPI have it.
+    fn of(mut words: Vec<OsString>) -> Result<Self, clap::Error> {
+        let failed = match Self::try_parse_from(&words) {
+            Err(error) if error.use_stderr() => error,
+            parsed => return parsed,
+        };
+        // By the rules for short options it means `-n p`, which is no number. So a line that is
+        // right has none, except among the words of the program.
+        match words.iter_mut().find(|word| *word == "-np") {
+            Some(word) => *word = "--ranks".into(),
+            None => return Err(failed),
+        }
+        Self::try_parse_from(words)
+    }
 }
 
 /// What to do.
@@ -81,16 +104,14 @@ pub(crate) struct RunArgs {
 
     /// When a rank fails: end the others (`abort`), or let them go on (`return`); sets and
     /// overrides PORTOLAN_ON_FAILURE
-    #[arg(long, value_name = "WHAT", value_parser = OnFailure::parse)]
+    #[arg(long, value_name = "WHAT",
+          value_parser = PossibleValuesParser::new(OnFailure::CHOICES)
+              .try_map(|text| OnFailure::parse(&text)))]
     pub(crate) on_failure: Option<OnFailure>,
 
     /// The program and its arguments
-    #[arg(
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        required = true,
-        value_name = "PROGRAM"
-    )]
+    // With `allow_hyphen_values`, an option that does not exist would be the program.
+    #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -172,7 +193,7 @@ mod tests {
 
     fn run(words: &[&str]) -> Result<RunArgs, clap::Error> {
         let words = ["portolan", "run"].iter().chain(words);
-        match Cli::try_parse_from(words)?.command {
+        match Cli::of(words.map(OsString::from).collect())?.command {
             Command::Run(args) => Ok(args),
             other => unreachable!("`run` was asked for, not {other:?}"),
         }
@@ -184,6 +205,35 @@ mod tests {
         assert_eq!((args.ranks, args.label), (3, false));
         assert_eq!(args.command, ["prog", "-n", "7", "--label"]);
         assert_eq!(run(&["-n", "1", "--", "-x"]).unwrap().command, ["-x"]);
+        let args = run(&["-n", "1", "prog", "-np", "2", "--", "-h"]).unwrap();
+        assert_eq!(args.command, ["prog", "-np", "2", "--", "-h"]);
+    }
+
+    #[test]
+    fn the_number_of_ranks_is_given_in_any_usual_way() {
+        for words in [
+            &["-n2", "prog", "-np", "3"][..],
+            &["-n=2", "prog", "-np", "3"],
+            &["--ranks=2", "prog", "-np", "3"],
+            &["-np", "2", "prog", "-np", "3"],
+            &["--np", "2", "prog", "-np", "3"],
+            &["--label", "-np", "2", "--", "prog", "-np", "3"],
+        ] {
+            let args = run(words).unwrap_or_else(|error| panic!("{words:?}: {error}"));
+            assert_eq!((args.ranks, args.command.len()), (2, 3), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn misspelt_options_and_choices_are_told_what_there_is() {
+        for (words, told) in [
+            (&["-n", "2", "--labl", "prog"][..], "'--label'"),
+            (&["-np", "2", "--labl", "prog"], "'--label'"),
+            (&["-n", "2", "--on-failure", "x", "prog"], "abort, return"),
+        ] {
+            let said = run(words).unwrap_err().to_string();
+            assert!(said.contains(told), "{words:?}: {said}");
+        }
     }
 
     #[test]
@@ -193,6 +243,8 @@ mod tests {
             &["-n", "-1", "prog"],
             &["-n", "2"],
             &["prog"],
+            &["prog", "-np", "2"],
+            &["-n", "2", "-np", "2", "prog"],
             &["-n", "2", "--timeout", "0", "prog"],
             &["-n", "2", "--timeout", "soon", "prog"],
             &["-n", "2", "--env", "A", "prog"],

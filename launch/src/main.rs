@@ -20,8 +20,6 @@ mod run;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use cli::{Cli, Command};
 
 /// For `bench`, which can measure programs that have it.
@@ -32,7 +30,7 @@ static ALLOCATOR: portolan::SharedAllocator = portolan::SharedAllocator::new();
 fn main() -> ExitCode {
     // Needed because this command waits for every process that it starts.
     os::hear_of_children();
-    match Cli::parse().command {
+    match Cli::of_this_process().command {
         Command::Bench(args) => bench::main(&args),
         Command::BenchRank(args) => bench::rank_main(&args),
         Command::BenchSpin { processor } => bench::spin(processor),

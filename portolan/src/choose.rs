@@ -6,6 +6,7 @@
 //! all of them, so every rank makes the same choice, or fails with the same text.
 
 mod nodes;
+mod refusal;
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -71,6 +72,9 @@ pub fn transports() -> Vec<TransportInfo> {
     candidates(Place::Processes, &settings, Eager::Yes)
 }
 
+/// How the reason begins where a transport may be usable: a vote is a text.
+const NOT_TRIED: &str = "it was not tried, because ";
+
 /// Whether to try transports that are slow to try even if they are not going to be chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Eager {
@@ -127,7 +131,7 @@ fn ofi(place: Place, settings: &Settings, eager: Eager, better: &[TransportInfo]
         }
     };
     if let (Some(other), Eager::No) = (other, eager) {
-        return TransportInfo::new("ofi", Some(format!("it was not tried, because {other}")));
+        return TransportInfo::new("ofi", Some(format!("{NOT_TRIED}{other}")));
     }
     let unusable = portolan_ofi::probe(settings).err();
     let mut info = TransportInfo::new("ofi", unusable);
@@ -162,6 +166,9 @@ struct Wanted {
     by: String,
 }
 
+/// How [`Builder::transport`](crate::Builder::transport) asks, for messages.
+const BY_PROGRAM: &str = "by the program";
+
 /// The votes of all ranks, by rank. Ranks in a row that vote the same share one vote, so that the
 /// votes of a large job take little memory.
 type Votes = Vec<Arc<Vote>>;
@@ -180,7 +187,7 @@ impl Vote {
     pub(crate) fn new(settings: &Settings, candidates: &[TransportInfo]) -> Self {
         let wanted = settings.transport().map(|name| {
             let by = match settings.origin("TRANSPORT") {
-                Some(Origin::Builder) => "by the program".to_owned(),
+                Some(Origin::Builder) => BY_PROGRAM.to_owned(),
                 _ => format!("PORTOLAN_TRANSPORT={name}"),
             };
             Wanted {
@@ -292,7 +299,7 @@ fn poll(bootstrap: &mut dyn Bootstrap, vote: Vote, name: &str) -> Result<Votes> 
 pub(crate) fn decide(votes: &[Arc<Vote>]) -> Result<Choice> {
     let first = &votes[0];
     if votes.iter().any(|vote| vote.wanted != first.wanted) {
-        return Err(unavailable(disagreement(votes)));
+        return Err(refusal::disagreement(votes));
     }
     let usable = |name: &str| {
         let vote_of =
@@ -304,131 +311,15 @@ pub(crate) fn decide(votes: &[Arc<Vote>]) -> Result<Choice> {
             name: name.clone(),
             why: format!("asked for: {by}"),
         }),
-        Some(Wanted { name, by }) => {
-            let mut text = format!("transport `{name}` was requested ({by}) but is not usable");
-            text.push_str(&inventory(votes, &usable));
-            for why in reasons(votes, name) {
-                let _ = write!(text, "\n  {name}: {why}");
-            }
-            let _ = write!(text, "\n  fix: {}", remedy(votes, name, &usable));
-            Err(unavailable(text))
-        }
+        Some(wanted) => Err(refusal::wanted(votes, wanted, &usable)),
         None => match first.candidates.iter().find(|(name, _)| usable(name)) {
             Some((name, _)) => Ok(Choice {
                 name: name.clone(),
                 why: "the best usable one".to_owned(),
             }),
-            None => {
-                let mut text = "no transport is usable".to_owned();
-                text.push_str(&inventory(votes, &usable));
-                for (name, _) in &first.candidates {
-                    for why in reasons(votes, name) {
-                        let _ = write!(text, "\n  {name}: {why}");
-                    }
-                }
-                text.push_str("\n  fix: remove one of these causes; `portolan info` shows more");
-                Err(unavailable(text))
-            }
+            None => Err(refusal::none_usable(votes, &usable)),
         },
     }
-}
-
-/// An error that is the same on every rank, because its text does not name the rank that reports
-/// it.
-fn unavailable(text: String) -> Error {
-    Error::new(ErrorKind::TransportUnavailable, text)
-}
-
-fn inventory(votes: &[Arc<Vote>], usable: &dyn Fn(&str) -> bool) -> String {
-    let names = |mut list: Vec<&str>| {
-        if list.is_empty() {
-            list.push("none");
-        }
-        list.join(", ")
-    };
-    let compiled: Vec<&str> = votes[0].candidates.iter().map(|c| c.0.as_str()).collect();
-    let here = compiled
-        .iter()
-        .copied()
-        .filter(|name| usable(name))
-        .collect();
-    format!(
-        "\n  compiled in: {}     usable here: {}",
-        names(compiled),
-        names(here)
-    )
-}
-
-/// Why `name` is not usable: each reason once, with the ranks that gave it.
-fn reasons(votes: &[Arc<Vote>], name: &str) -> Vec<String> {
-    let mut reasons: Vec<(String, Vec<usize>)> = Vec::new();
-    for (rank, vote) in votes.iter().enumerate() {
-        let why = match vote.candidates.iter().find(|c| c.0 == name) {
-            None => "not compiled into this program".to_owned(),
-            Some((_, Some(why))) => why.clone(),
-            Some((_, None)) => continue,
-        };
-        match reasons.iter_mut().find(|(known, _)| *known == why) {
-            Some((_, ranks)) => ranks.push(rank),
-            None => reasons.push((why, vec![rank])),
-        }
-    }
-    reasons
-        .into_iter()
-        .map(|(why, ranks)| match ranks.len() == votes.len() {
-            true => why,
-            false => format!("{why} ({})", rank_list(&ranks)),
-        })
-        .collect()
-}
-
-fn remedy(votes: &[Arc<Vote>], name: &str, usable: &dyn Fn(&str) -> bool) -> String {
-    let compiled = votes
-        .iter()
-        .all(|vote| vote.candidates.iter().any(|c| c.0 == name));
-    let other = match votes[0].candidates.iter().any(|(name, _)| usable(name)) {
-        true => ", or leave the choice open (unset PORTOLAN_TRANSPORT)",
-        false => "",
-    };
-    match compiled {
-        true => format!("remove the cause{other}"),
-        false => format!("compile `portolan` with the feature `{name}`, if there is one{other}"),
-    }
-}
-
-fn disagreement(votes: &[Arc<Vote>]) -> String {
-    let mut groups: Vec<(Option<&Wanted>, Vec<usize>)> = Vec::new();
-    for (rank, vote) in votes.iter().enumerate() {
-        match groups
-            .iter_mut()
-            .find(|(wanted, _)| *wanted == vote.wanted.as_ref())
-        {
-            Some((_, ranks)) => ranks.push(rank),
-            None => groups.push((vote.wanted.as_ref(), vec![rank])),
-        }
-    }
-    let mut text = format!("{} ranks disagree on the transport", votes.len());
-    for (wanted, ranks) in groups {
-        let wanted = match wanted {
-            Some(Wanted { name, by }) => format!("{name} ({by})"),
-            None => "the best usable one (nothing was asked for)".to_owned(),
-        };
-        let _ = write!(text, "\n  {}: {wanted}", rank_list(&ranks));
-    }
-    text.push_str("\n  fix: give every rank the same PORTOLAN_TRANSPORT, or none");
-    text
-}
-
-/// "rank 3", "ranks 0, 2, 3"; long lists are cut.
-fn rank_list(ranks: &[usize]) -> String {
-    let shown: Vec<_> = ranks.iter().take(8).map(ToString::to_string).collect();
-    let more = if ranks.len() > shown.len() {
-        ", …"
-    } else {
-        ""
-    };
-    let plural = if ranks.len() == 1 { "rank" } else { "ranks" };
-    format!("{plural} {}{more}", shown.join(", "))
 }
 
 /// Variables of libraries below the transports, with the values that a launcher gives to every rank
@@ -449,7 +340,7 @@ pub fn rank_variables() -> &'static [(&'static str, &'static str)] {
 mod tests {
     use super::*;
 
-    fn vote(wanted: Option<&str>, candidates: &[(&str, Option<&str>)]) -> Arc<Vote> {
+    pub(super) fn vote(wanted: Option<&str>, candidates: &[(&str, Option<&str>)]) -> Arc<Vote> {
         Arc::new(Vote {
             node: Node::own(),
             wanted: wanted.map(|name| Wanted {
@@ -483,73 +374,6 @@ mod tests {
         let there = vote(None, &[("shm", Some("no memfd")), ("memory", None)]);
         assert_eq!(decide(&[here.clone(), here.clone()]).unwrap().name, "shm");
         assert_eq!(decide(&[here, there]).unwrap().name, "memory");
-    }
-
-    #[test]
-    fn an_explicit_choice_is_used_or_fails_and_says_why() {
-        let all = [("ofi", Some("libfabric.so.1 was not found")), ("shm", None)];
-        assert_eq!(decide(&[vote(Some("shm"), &all)]).unwrap().name, "shm");
-
-        let error = decide(&[vote(Some("ofi"), &all), vote(Some("ofi"), &all)]).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::TransportUnavailable);
-        assert_eq!(
-            error.to_string(),
-            "transport `ofi` was requested (PORTOLAN_TRANSPORT=ofi) but is not usable\n  \
-             compiled in: ofi, shm     usable here: shm\n  \
-             ofi: libfabric.so.1 was not found\n  \
-             fix: remove the cause, or leave the choice open (unset PORTOLAN_TRANSPORT)"
-        );
-
-        let error = decide(&[vote(Some("pigeons"), &[("shm", None)])]).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "transport `pigeons` was requested (PORTOLAN_TRANSPORT=pigeons) but is not usable\n  \
-             compiled in: shm     usable here: shm\n  \
-             pigeons: not compiled into this program\n  \
-             fix: compile `portolan` with the feature `pigeons`, if there is one, or leave the \
-             choice open (unset PORTOLAN_TRANSPORT)"
-        );
-    }
-
-    #[test]
-    fn ranks_that_cannot_are_named() {
-        let can = vote(Some("shm"), &[("shm", None)]);
-        let cannot = vote(Some("shm"), &[("shm", Some("memfd_create: EPERM"))]);
-        let error = decide(&[can.clone(), cannot.clone(), can, cannot])
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains("\n  shm: memfd_create: EPERM (ranks 1, 3)\n"),
-            "{error}"
-        );
-        assert!(error.contains("usable here: none"), "{error}");
-    }
-
-    #[test]
-    fn ranks_that_want_different_things_are_told_so() {
-        let all = [("shm", None), ("memory", None)];
-        let votes = [
-            vote(Some("shm"), &all),
-            vote(None, &all),
-            vote(Some("shm"), &all),
-        ];
-        assert_eq!(
-            decide(&votes).unwrap_err().to_string(),
-            "3 ranks disagree on the transport\n  \
-             ranks 0, 2: shm (PORTOLAN_TRANSPORT=shm)\n  \
-             rank 1: the best usable one (nothing was asked for)\n  \
-             fix: give every rank the same PORTOLAN_TRANSPORT, or none"
-        );
-    }
-
-    #[test]
-    fn nothing_usable_is_an_error_and_never_a_fallback() {
-        let error = decide(&[vote(None, &[("shm", Some("no memfd"))])]).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "no transport is usable\n  compiled in: shm     usable here: none\n  shm: no memfd\n  \
-             fix: remove one of these causes; `portolan info` shows more"
-        );
     }
 
     #[test]

@@ -176,6 +176,7 @@ impl<L: Level, D: Device> World<L, D> {
     /// assert!(world.set_accelerators(vec![])); // None: such memory is refused.
     /// # Ok::<(), portolan::Error>(())
     /// ```
+    #[must_use = "`false` means that the drivers are not used"]
     pub fn set_accelerators(&self, drivers: Vec<Arc<dyn Accelerator>>) -> bool {
         let comm = self.comm();
         comm.hosted().staging.set(Staging::new(drivers)).is_ok()

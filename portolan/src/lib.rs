@@ -83,7 +83,7 @@ pub use portolan_core::comm::{Errors, Key, Source, SplitBy, Tag, Tags};
 pub use portolan_core::config::{OnFailure, SettingError, Settings};
 pub use portolan_core::group::{Comparison, Group, RankRange};
 pub use portolan_core::level::{Level, Multiple, Single};
-pub use portolan_core::{Blame, Device, Error, ErrorKind, Result, Status};
+pub use portolan_core::{Blame, Device, Error, ErrorKind, ProcId, Result, Status};
 pub use portolan_datatype as datatype;
 pub use portolan_datatype::{Datatype, Layout, Op};
 
@@ -103,7 +103,7 @@ pub use comm::{
 };
 pub use hosted::Hosted;
 pub use program_error::ProgramError;
-pub use ranks::{Jobs, in_process, run_threads, threads, try_threads};
+pub use ranks::{in_process, run_threads, threads, try_threads};
 pub use run::run;
 pub use world::{Leaks, World};
 

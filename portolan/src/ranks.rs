@@ -130,21 +130,6 @@ pub fn in_process(n: u32) -> Result<Vec<World>> {
     Builder::new().in_process(n)
 }
 
-/// The former place of [`in_process`].
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct Jobs;
-
-impl Jobs {
-    /// As [`in_process`].
-    ///
-    /// # Errors
-    /// As [`Builder::threads`].
-    pub fn in_process(n: u32) -> Result<Vec<World>> {
-        in_process(n)
-    }
-}
-
 impl<L: Level> Builder<L> {
     /// Makes the `n` ranks of a job for one thread, which steps them. See [`in_process`].
     ///

@@ -58,6 +58,7 @@ use crate::{Builder, ProgramError, World};
 ///
 /// # Panics
 /// If `body` does; the rank does not wait for the others then, either.
+#[must_use = "return it from `main`: the launcher learns from it that the rank has failed"]
 pub fn run<E, Kind>(body: impl FnOnce(World) -> Result<(), E>) -> ExitCode
 where
     E: ProgramError<Kind>,
@@ -70,6 +71,7 @@ impl<L: Level> Builder<L> {
     ///
     /// # Panics
     /// If `body` does.
+    #[must_use = "return it from `main`: the launcher learns from it that the rank has failed"]
     pub fn run<E, Kind>(self, body: impl FnOnce(World<L>) -> Result<(), E>) -> ExitCode
     where
         E: ProgramError<Kind>,

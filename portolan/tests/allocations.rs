@@ -3,7 +3,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use portolan::Jobs;
+use portolan::in_process;
 
 struct Counting;
 
@@ -36,7 +36,7 @@ fn count(body: impl FnOnce()) -> u64 {
 
 #[test]
 fn small_messages_allocate_nothing_once_they_have_flowed() {
-    let worlds = Jobs::in_process(2).unwrap();
+    let worlds = in_process(2).unwrap();
     let (zero, one) = (worlds[0].comm(), worlds[1].comm());
     let mut got = [0u64; 4];
     let mut round = |kind: u32| match kind {
@@ -76,7 +76,7 @@ fn small_messages_allocate_nothing_once_they_have_flowed() {
 
 #[test]
 fn owned_requests_allocate_nothing_besides_their_buffers() {
-    let worlds = Jobs::in_process(2).unwrap();
+    let worlds = in_process(2).unwrap();
     let (zero, one) = (worlds[0].comm(), worlds[1].comm());
     let (mut to, mut from) = (vec![0u8; 64], vec![1u8; 64]);
     let mut round = || {

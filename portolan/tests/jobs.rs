@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use common::{SIZES, jobs, jobs_with};
 use portolan::coll::Allreduce;
-use portolan::{Builder, ErrorKind, Errors, Jobs, Key, Op, Source, Tags, World};
+use portolan::{Builder, ErrorKind, Errors, Key, Op, Source, Tags, World, in_process};
 
 #[test]
 fn a_job_needs_a_rank() {
@@ -16,7 +16,7 @@ fn a_job_needs_a_rank() {
         ErrorKind::InvalidArgument
     );
     assert_eq!(
-        Jobs::in_process(0).unwrap_err().kind(),
+        in_process(0).unwrap_err().kind(),
         ErrorKind::InvalidArgument
     );
 }
@@ -261,7 +261,7 @@ fn a_rank_that_deals_with_an_error_and_says_so_is_waited_for() {
 
 #[test]
 fn one_thread_steps_several_ranks() {
-    let worlds = Jobs::in_process(5).unwrap();
+    let worlds = in_process(5).unwrap();
     let comms: Vec<_> = worlds.iter().map(portolan::World::comm).collect();
     let mut incoming = Vec::new();
     for comm in &comms {

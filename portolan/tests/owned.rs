@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 
 use common::{SIZES, jobs};
 use portolan::coll::Allreduce;
-use portolan::{ErrorKind, Errors, Jobs, Op, Source, Tags, wait_any_of};
+use portolan::{ErrorKind, Errors, Op, Source, Tags, in_process, wait_any_of};
 
 #[test]
 fn buffers_come_back_with_the_status() {
@@ -101,7 +101,7 @@ fn requests_may_be_dropped_in_every_state() {
 
 #[test]
 fn a_dropped_send_keeps_its_buffer_until_it_is_over() {
-    let worlds = Jobs::in_process(2).unwrap();
+    let worlds = in_process(2).unwrap();
     let (zero, one) = (worlds[0].comm(), worlds[1].comm());
     let shared: Arc<[u8]> = vec![3; 1 << 20].into();
     drop(zero.isend_owned(Arc::clone(&shared), 1, 0).unwrap());
@@ -329,7 +329,7 @@ fn buffered_sends_do_not_wait_for_anybody() {
 
 #[test]
 fn buffered_sends_respect_the_attached_buffer() {
-    let worlds = Jobs::in_process(2).unwrap();
+    let worlds = in_process(2).unwrap();
     let (zero, one) = (worlds[0].comm(), worlds[1].comm());
     zero.attach_buffer(3 << 20).unwrap();
     assert_eq!(
@@ -373,7 +373,7 @@ fn buffered_sends_respect_the_attached_buffer() {
 
 #[test]
 fn a_lost_buffered_send_is_told_at_the_flush() {
-    let mut worlds = Jobs::in_process(2).unwrap();
+    let mut worlds = in_process(2).unwrap();
     let one = worlds.pop().unwrap();
     let zero = worlds[0].comm();
     zero.attach_buffer(3 << 20).unwrap();
@@ -403,7 +403,7 @@ fn a_lost_buffered_send_is_told_at_the_flush() {
 /// on decides how the error is handled.
 #[test]
 fn a_lost_buffered_send_is_judged_by_the_communicator_that_it_was_sent_on() {
-    let mut worlds = Jobs::in_process(2).unwrap();
+    let mut worlds = in_process(2).unwrap();
     let one = worlds.pop().unwrap();
     let (zero, own) = (worlds[0].comm(), worlds[0].own().unwrap());
     own.set_errors(Errors::Abort);

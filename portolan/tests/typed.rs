@@ -5,7 +5,7 @@ mod common;
 use common::{SIZES, jobs, jobs_with, value};
 use portolan::topology::{Dimension, Graph};
 use portolan::{
-    Builder, Comparison, Datatype, ErrorKind, Group, Layout, RankRange, Source, Tag, Tags,
+    Builder, Comparison, Datatype, ErrorKind, Group, Layout, ProcId, RankRange, Source, Tag, Tags,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Datatype)]
@@ -497,6 +497,8 @@ fn communicators_come_from_communicators() {
             stride: 2,
         };
         let even = comm.group().include_ranges(&[even])?;
+        let own = ProcId::new(world.rank());
+        assert_eq!(even.rank_of(own), (me % 2 == 0).then_some(me / 2));
         if me % 2 == 0 {
             let even = comm.create_group(&even, 4)?.expect("an even rank");
             assert_eq!(even.rank(), me / 2);

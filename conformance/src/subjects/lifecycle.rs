@@ -102,6 +102,8 @@ pub fn state_for_people<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         !lines.is_empty() && lines.iter().all(|line| !line.contains('\n')),
         "{lines:?}"
     );
+    let memory = |line: &String| line.contains("memory: ") && line.ends_with(" bytes");
+    assert!(lines.iter().any(memory), "{lines:?}");
     rank.send(&rank.to(rank.next(), 7), b"counted")
         .expect("a small send");
     rank.done(pending);
@@ -139,14 +141,21 @@ pub fn debug_switches<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     rank.take(&rank.from(rank.previous(), 1), 16);
     device.set_debug(None).expect("switching debug output off");
     device.set_trace_file(None).expect("closing the trace");
+    let said = std::fs::read(&debug).expect("the debug file");
+    assert!(!said.is_empty(), "no debug output");
+    rank.send(&rank.to(rank.next(), 2), b"untraced")
+        .expect("a small send");
+    rank.take(&rank.from(rank.previous(), 2), 16);
+    let more = std::fs::read(&debug).expect("the debug file");
+    assert_eq!(
+        more.len(),
+        said.len(),
+        "debug output after it was switched off"
+    );
     let text = std::fs::read_to_string(&trace).expect("the trace file");
     assert!(
         text.trim_start().starts_with(['[', '{']),
         "not the trace event format: {text}"
-    );
-    assert!(
-        !std::fs::read(&debug).expect("the debug file").is_empty(),
-        "no debug output"
     );
     let nowhere = std::env::temp_dir()
         .join("portolan-no-such-directory")

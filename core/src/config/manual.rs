@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::{PREFIX, SETTINGS, Setting};
+use crate::observe::Counters;
 
 const HEAD: &str = "\
 # Settings
@@ -16,6 +17,23 @@ came from.
 
 Sizes are in bytes and may end in `k`, `M`, `G` or `T` (powers of 1024).
 
+";
+
+const COUNTERS: &str = "
+## Counters
+
+`PORTOLAN_COUNTERS=on` prints these when a rank ends, and `World::counters` returns them. All count
+what this rank has done, from the start of its job.
+
+| counter | what it counts |
+| --- | --- |
+";
+
+/// Those of parts of Portolan that this crate does not know.
+const MORE_COUNTERS: &str = "\
+| `collective_…` | What collective operations have cost, of all communicators together; only printed. `Comm::counted` gives the same of one communicator, and `coll::Counters` says what is counted |
+| `tagged_…` | Messages that libfabric matches (`PORTOLAN_MATCH=native`): sent by a call that copies the data at once (`injected`), sent otherwise, received, and receives that waited until libfabric took them |
+| `lite_…` | What the emulated T3E's own layer did: `portolan_t3e_sim::mp_lite::Stats` |
 ";
 
 /// The text of `docs/settings.md`.
@@ -37,6 +55,15 @@ pub fn manual() -> String {
         let meaning = row.meaning.trim();
         let _ = write!(page, "\n### {PREFIX}{}\n\n{meaning}\n", row.name);
     }
+    page.push_str(COUNTERS);
+    for (name, meaning) in Counters::DESCRIBED {
+        let _ = writeln!(
+            page,
+            "| `{name}` | {} |",
+            meaning.trim().trim_end_matches('.')
+        );
+    }
+    page.push_str(MORE_COUNTERS);
     page
 }
 
@@ -73,6 +100,14 @@ mod tests {
                 "{}",
                 row.name
             );
+        }
+    }
+
+    #[test]
+    fn the_page_has_every_counter() {
+        let page = manual();
+        for (name, _) in Counters::default().by_name() {
+            assert!(page.contains(&format!("\n| `{name}` | ")), "{name}");
         }
     }
 }

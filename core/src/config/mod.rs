@@ -23,7 +23,7 @@ pub use error::SettingError;
 pub use machinery::{Origin, Setting, Shown};
 pub use manual::manual;
 pub use table::{SETTINGS, Settings, is_reserved};
-pub use unknown::{UnknownName, nearest};
+pub use unknown::{UnknownName, nearest, nearest_of};
 pub use value::{Bytes, Count, LogLevel, MatchMode, OnFailure, SettingValue, Switch, WaitMode};
 
 /// Prefix of Portolan's environment variables.

@@ -34,8 +34,11 @@ settings! {
 
     /// Longest message that travels with its envelope; a longer one is announced, and moves when
     /// its receive has been posted. Over shared memory some forms of sends depart from this rule:
-    /// the table "How a message travels" in docs/shm.md has them. Where this is not set, messages
-    /// of up to 64k travel with their envelope over libfabric's TCP, if it sends as much at once.
+    /// the table "How a message travels" in docs/shm.md has them. A value that is longer than a
+    /// packet counts as the packet's length: over shared memory 32k, or a quarter of
+    /// `PORTOLAN_SHM_BULK` if that is less; over libfabric 16k or a little less, and 64k over its
+    /// TCP if that sends as much at once. Where this is not set, that length is the limit over
+    /// libfabric, so a value can only lower it there.
     "EAGER_MAX" => eager_max: Bytes, default "16k", unit "bytes", range 0, 1 << 30;
 
     /// Memory for messages that have arrived before their receive was posted. Beyond it messages
@@ -165,7 +168,8 @@ settings! {
     "REPORT" => report: bool, default "off", unit "";
 
     /// Prints the counters of each rank when it ends: those of its device, and what collective
-    /// operations have cost.
+    /// operations have cost. The table "Counters" at the end of docs/settings.md says what they
+    /// count.
     "COUNTERS" => counters: bool, default "off", unit "";
 
     /// How much is logged to standard error. A program with a subscriber of the crate `tracing`

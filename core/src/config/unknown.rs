@@ -25,21 +25,29 @@ impl fmt::Display for UnknownName {
 }
 
 /// The setting whose name is closest to `name`, if it is close enough to be what was meant.
+#[must_use]
+pub fn nearest(name: &str) -> Option<&'static str> {
+    nearest_of(name, SETTINGS.iter().map(|row| row.name))
+}
+
+/// The one of these names that is closest to `name`, whatever the case of their letters, if it is
+/// close enough to be what was meant.
 ///
 /// A third of the letters may differ, or half of them if the first word is the same (`EAGER_LIMIT`
 /// for `EAGER_MAX`).
 #[must_use]
-pub fn nearest(name: &str) -> Option<&'static str> {
+pub fn nearest_of<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.to_ascii_uppercase();
-    let candidates = SETTINGS.iter().filter_map(|row| {
-        let same_word = name.contains('_') && first_word(&name) == first_word(row.name);
+    let candidates = known.into_iter().filter_map(|other| {
+        let upper = other.to_ascii_uppercase();
+        let same_word = name.contains('_') && first_word(&name) == first_word(&upper);
         let allowed = if same_word {
             name.len() / 2
         } else {
             (name.len() / 3).max(2)
         };
-        let distance = distance(&name, row.name);
-        (distance <= allowed && distance < row.name.len()).then_some((distance, row.name))
+        let distance = distance(&name, &upper);
+        (distance <= allowed && distance < upper.len()).then_some((distance, other))
     });
     candidates
         .min_by_key(|&(distance, _)| distance)
@@ -100,5 +108,10 @@ mod tests {
         }
         assert_eq!(nearest("QUITE_ANOTHER_THING"), None);
         assert_eq!(nearest(""), None);
+        let known = ["shm", "ofi", "t3e-sim"];
+        for (slip, meant) in [("SHM", "shm"), ("of", "ofi"), ("t3e_sim", "t3e-sim")] {
+            assert_eq!(nearest_of(slip, known), Some(meant), "{slip}");
+        }
+        assert_eq!(nearest_of("pigeons", known), None);
     }
 }

@@ -10,6 +10,10 @@ macro_rules! counters {
         }
 
         impl Counters {
+            /// The name of each counter, and what it counts.
+            pub(crate) const DESCRIBED: &[(&str, &str)] =
+                &[$((stringify!($name), concat!($($doc),+)),)*];
+
             /// The counters by name, in a fixed order.
             #[must_use]
             pub fn by_name(&self) -> Vec<(&'static str, u64)> {

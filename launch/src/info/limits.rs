@@ -25,12 +25,16 @@ pub(super) fn limits() -> Vec<Limit> {
         value,
         meaning,
     };
+    let memory = cgroup_memory(Path::new("/"));
     vec![
         limit("cores", cores(), "more ranks than these take turns"),
         limit(
             "memory",
-            cgroup_memory(Path::new("/")),
-            "of the control group: a job beyond it is killed",
+            unlimited_or_size(memory),
+            match memory {
+                Some(_) => "of the control group: a job beyond it is killed",
+                None => "of the control group",
+            },
         ),
         limit(
             "ptrace_scope",
@@ -49,7 +53,7 @@ pub(super) fn limits() -> Vec<Limit> {
         ),
         limit(
             "/dev/shm",
-            dev_shm(),
+            dev_shm(&fs::read_to_string("/proc/self/mounts").unwrap_or_default()),
             "not used by `shm`; foreign libraries put files there",
         ),
     ]
@@ -73,7 +77,7 @@ fn cores() -> String {
 
 /// The tightest limit of this process's control groups and of their ancestors. `root` is `/` except
 /// in tests.
-fn cgroup_memory(root: &Path) -> String {
+fn cgroup_memory(root: &Path) -> Option<u64> {
     let memberships = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let limits = memberships.lines().filter_map(|line| {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
@@ -92,8 +96,7 @@ fn cgroup_memory(root: &Path) -> String {
         limits.min()
     });
     // Without a limit, version 1 reports the largest number of whole pages.
-    let limit = limits.min().filter(|&bytes| bytes < 1 << 62);
-    unlimited_or_size(limit)
+    limits.min().filter(|&bytes| bytes < 1 << 62)
 }
 
 fn ptrace_scope() -> String {
@@ -105,8 +108,8 @@ fn ptrace_scope() -> String {
     }
 }
 
-fn dev_shm() -> String {
-    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+/// Its size, which the kernel shows in units of 1024 bytes.
+fn dev_shm(mounts: &str) -> String {
     let mount = mounts
         .lines()
         .find(|line| line.split(' ').nth(1) == Some("/dev/shm"));
@@ -114,7 +117,10 @@ fn dev_shm() -> String {
     match options {
         None => "not mounted".to_owned(),
         Some(options) => match options.split(',').find_map(|o| o.strip_prefix("size=")) {
-            Some(size) => size.to_owned(),
+            Some(text) => match Bytes::parse(text) {
+                Ok(Bytes(bytes)) => size(bytes as u64),
+                Err(_) => text.to_owned(),
+            },
             None => "half of the memory".to_owned(),
         },
     }
@@ -176,7 +182,22 @@ mod tests {
         write(&of_version_1("memory."), "2097152\n");
         found.push(cgroup_memory(&root));
         fs::remove_dir_all(&root).unwrap();
-        let none = "without limit";
-        assert_eq!(found, [none, none, "4M", none, "2M"]);
+        let of_jobs = [None, None, Some(4 << 20), None, Some(2 << 20)];
+        assert_eq!(found, of_jobs);
+    }
+
+    #[test]
+    fn sizes_are_shown_as_everywhere() {
+        let mounted =
+            |options: &str| format!("proc /proc proc rw 0 0\ntmpfs /dev/shm tmpfs {options} 0 0\n");
+        for (mounts, shown) in [
+            (mounted("rw,nosuid,size=65536k,inode64"), "64M"),
+            (mounted("rw,size=16396508k"), "15.6G"),
+            (mounted("rw,size=50%"), "50%"),
+            (mounted("rw,nosuid"), "half of the memory"),
+            ("proc /proc proc rw 0 0\n".to_owned(), "not mounted"),
+        ] {
+            assert_eq!(dev_shm(&mounts), shown, "{mounts}");
+        }
     }
 }

@@ -13,10 +13,11 @@ use crate::cli::InfoArgs;
 
 /// Prints what was asked for.
 pub(crate) fn main(args: &InfoArgs) -> ExitCode {
-    let text = if args.manual {
-        config::manual()
-    } else if args.collectives {
-        let (settings, errors) = Settings::inspect(std::env::vars_os());
+    if args.manual {
+        return show::print(&config::manual(), &[]);
+    }
+    let (settings, errors) = Settings::inspect(std::env::vars_os());
+    let text = if args.collectives {
         match collectives::page(&settings) {
             Ok(page) => page + &show::errors(&errors),
             Err(why) => {
@@ -25,19 +26,14 @@ pub(crate) fn main(args: &InfoArgs) -> ExitCode {
             }
         }
     } else {
-        page(args.json)
+        let page = show::Page {
+            version: env!("CARGO_PKG_VERSION"),
+            transports: backends::backends(),
+            limits: limits::limits(),
+            settings: &settings,
+            errors: &errors,
+        };
+        if args.json { page.json() } else { page.text() }
     };
-    show::print(&text)
-}
-
-fn page(json: bool) -> String {
-    let (settings, errors) = Settings::inspect(std::env::vars_os());
-    let page = show::Page {
-        version: env!("CARGO_PKG_VERSION"),
-        transports: backends::backends(),
-        limits: limits::limits(),
-        settings: &settings,
-        errors: &errors,
-    };
-    if json { page.json() } else { page.text() }
+    show::print(&text, &errors)
 }

@@ -87,16 +87,10 @@ impl Page<'_> {
         }
         writeln!(page, "\nsettings (environment variable, value, origin)")?;
         for shown in self.settings.shown() {
-            let value = if shown.value.is_empty() {
-                "unset"
-            } else {
-                &shown.value
-            };
-            let unit = shown.setting.unit;
-            let value = if unit.is_empty() {
-                value.to_owned()
-            } else {
-                format!("{value} {unit}")
+            let value = match (&*shown.value, shown.setting.unit) {
+                ("", _) => "unset".to_owned(),
+                (value, "") => value.to_owned(),
+                (value, unit) => format!("{value} {unit}"),
             };
             writeln!(
                 page,
@@ -126,10 +120,12 @@ pub(super) fn complain(why: &str) {
     eprintln!("portolan info: {why}");
 }
 
-/// Prints a page. A reader that closes the output early is no failure.
-pub(super) fn print(text: &str) -> ExitCode {
+/// Prints a page, and fails if it shows errors: no job starts with such settings. A reader that
+/// closes the output early is no failure.
+pub(super) fn print(text: &str, errors: &[SettingError]) -> ExitCode {
     match io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
+        _ if !errors.is_empty() => ExitCode::FAILURE,
         _ => ExitCode::SUCCESS,
     }
 }

@@ -295,6 +295,10 @@ impl<L: Level, D: Device> Comm<L, D> {
     }
 
     /// Ends the whole job at once with this exit code (MPI-4 section 9.7, `MPI_Abort`).
+    ///
+    /// Of the code `portolan run` returns the low eight bits, and 1 if these are 0. The process of
+    /// this rank ends here, and no destructor runs. In a job of threads that is the process of all
+    /// ranks.
     #[doc(alias = "MPI_Abort")]
     pub fn abort(&self, code: i32) -> ! {
         self.hosted().abort(code, Some(&self.name()), None)

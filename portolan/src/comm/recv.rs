@@ -22,7 +22,9 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// [`Truncated`](ErrorKind::Truncated) if the message is longer than `buf`: the error holds the
     /// status, and the rest of the message is lost. [`TypeMismatch`](ErrorKind::TypeMismatch),
     /// [`InvalidValue`](ErrorKind::InvalidValue), [`InvalidRank`](ErrorKind::InvalidRank),
-    /// [`InvalidTag`](ErrorKind::InvalidTag), [`PeerFailed`](ErrorKind::PeerFailed).
+    /// [`InvalidTag`](ErrorKind::InvalidTag), [`PeerFailed`](ErrorKind::PeerFailed);
+    /// [`Exhausted`](ErrorKind::Exhausted) if there is no memory for the temporary buffer or for
+    /// one more request; [`Finalized`](ErrorKind::Finalized) after the end of this rank.
     #[doc(alias = "MPI_Recv")]
     #[inline]
     pub fn recv_into<T: Datatype>(

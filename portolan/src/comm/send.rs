@@ -29,7 +29,8 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// [`InvalidRank`](ErrorKind::InvalidRank), [`InvalidTag`](ErrorKind::InvalidTag),
-    /// [`PeerFailed`](ErrorKind::PeerFailed).
+    /// [`PeerFailed`](ErrorKind::PeerFailed); [`Exhausted`](ErrorKind::Exhausted) if there is no
+    /// memory for one more request; [`Finalized`](ErrorKind::Finalized) after the end of this rank.
     #[doc(alias = "MPI_Send")]
     #[inline]
     pub fn send<T: Datatype>(&self, data: &[T], dest: u32, tag: impl Into<Tag>) -> Result<()> {
@@ -63,6 +64,7 @@ impl<L: Level, D: Device> Comm<L, D> {
 
     /// Sends values whose receive is known to be posted (MPI-4 section 3.4, `MPI_Rsend`). If it is
     /// not, the message is delivered all the same, and a counter records it.
+    ///
     /// # Errors
     /// As [`send`](Self::send).
     #[doc(alias = "MPI_Rsend")]

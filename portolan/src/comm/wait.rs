@@ -139,6 +139,7 @@ type Outcome<R> = Result<Completion<<R as OwnedRequest>::Buf>, Failed<<R as Owne
 /// # Ok::<(), portolan::Error>(())
 /// ```
 #[doc(alias = "MPI_Waitall")]
+#[must_use = "each request has its own result, which may be an error"]
 pub fn wait_all<R: OwnedRequest>(requests: impl IntoIterator<Item = R>) -> Vec<Outcome<R>> {
     // Waiting for one makes progress on all.
     requests.into_iter().map(R::wait).collect()

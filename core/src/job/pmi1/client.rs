@@ -10,6 +10,9 @@ use super::{Lines, Message};
 /// Longest line that MPICH's launchers and clients handle, including its end.
 const LINE_LIMIT: usize = 1024;
 
+/// Longest reason of an abort, escaped: what the rest of its line leaves.
+const REASON_LIMIT: usize = LINE_LIMIT - "cmd=abort exitcode=-2147483648 reason=\n\0".len();
+
 /// A stream to the launcher.
 pub(super) trait Stream: Read + Write + Send {}
 impl<T: Read + Write + Send> Stream for T {}
@@ -307,10 +310,8 @@ impl Bootstrap for Client {
     fn abort(&mut self, code: i32, message: &str) {
         let mut request = Message::new("abort").with("exitcode", code);
         if self.kind == "pmi-1 (portolan run)" {
-            // A Portolan extension. It is short enough to keep the line within every launcher's
-            // limit.
-            let short: String = message.chars().take(200).collect();
-            request = request.with("reason", Message::escape(&short));
+            // A Portolan extension.
+            request = request.with("reason", escaped_beginning(message, REASON_LIMIT));
         }
         if let Err(error) = self.say(&request) {
             crate::log!(ERROR, rank = self.rank, %error, "cannot tell the launcher to abort");
@@ -345,4 +346,22 @@ impl Bootstrap for Client {
     fn kind(&self) -> &'static str {
         self.kind
     }
+}
+
+/// As much of a text as fits into this many bytes, escaped. A sign shows that something is missing.
+fn escaped_beginning(text: &str, limit: usize) -> String {
+    let whole = Message::escape(text);
+    if whole.len() <= limit {
+        return whole;
+    }
+    let sign = Message::escape("…");
+    let (mut beginning, room) = (String::new(), limit - sign.len());
+    for letter in text.chars() {
+        let escaped = Message::escape(letter.encode_utf8(&mut [0; 4]));
+        if beginning.len() + escaped.len() > room {
+            break;
+        }
+        beginning.push_str(&escaped);
+    }
+    beginning + &sign
 }

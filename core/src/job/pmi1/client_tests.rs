@@ -9,8 +9,8 @@ use std::thread;
 use proptest::prelude::*;
 
 use super::super::{Bootstrap, JobError};
-use super::MAX_LINE;
 use super::client::{Client, Place};
+use super::{MAX_LINE, Message};
 
 const INIT: &str = "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n";
 const MAXES: &str = "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024\n";
@@ -195,6 +195,38 @@ fn a_launcher_that_dies_is_an_error_in_every_call() {
         ));
         client.finalize().unwrap();
     });
+}
+
+#[test]
+fn the_reason_of_an_abort_is_whole_or_shows_that_it_is_not() {
+    let remedy = "; try: something that is said only here";
+    let whole = format!("{}{remedy}", "it went wrong ".repeat(30));
+    for (reason, arrives) in [
+        (whole.clone(), Some(whole)),
+        (format!("{}{remedy}", "ä".repeat(2000)), None),
+        (format!("a{}{remedy}", "ä".repeat(2000)), None),
+    ] {
+        let (_, asked) = scripted(&[INIT, MAXES, NAME, ""], |stream| {
+            let place = Place {
+                claimed_job: Some("kvs_1".to_owned()),
+                ..place()
+            };
+            let mut client = Client::start(Box::new(stream), place).unwrap();
+            client.abort(i32::MIN, &reason);
+        });
+        let line = &asked[3];
+        assert!(line.len() + 2 <= 1024, "{} bytes", line.len());
+        let (_, told) = line.split_once(" reason=").unwrap();
+        let told = Message::unescape(told).unwrap();
+        match arrives {
+            Some(whole) => assert_eq!(told, whole),
+            None => {
+                let beginning = told.strip_suffix('…').expect("a sign that it is cut");
+                assert!(reason.starts_with(beginning), "{told}");
+                assert!(line.len() + 2 > 1024 - 8, "{} bytes", line.len());
+            }
+        }
+    }
 }
 
 #[test]
