@@ -92,6 +92,14 @@ pub(crate) fn over(info: &Info, layer: &str) -> bool {
     info.provider().split(';').any(|name| name == layer)
 }
 
+/// Layers with a socket for each connection.
+const CONNECTING: &[&str] = &["tcp", "net", "sockets"];
+
+/// Whether an endpoint needs descriptors for each rank that it communicates with.
+pub(crate) fn connects(info: &Info) -> bool {
+    CONNECTING.iter().any(|layer| over(info, layer))
+}
+
 /// Bytes of a receive buffer over this provider.
 fn receive(config: &Config, info: &Info) -> usize {
     match over(info, "shm") {

@@ -14,6 +14,7 @@ use crate::packets::slots::Slots;
 use crate::packets::wire::Wire;
 use crate::peer::{TELL, WINDOW};
 use crate::shared::Contacts;
+use crate::start::descriptors;
 
 /// libfabric's error where there is no room.
 const NO_ROOM: isize = -(FI_EAGAIN as isize);
@@ -342,7 +343,21 @@ pub(crate) fn insert(ofi: &mut Ofi, peer: u32) -> bool {
     true
 }
 
-/// The provider refuses to send to a peer: declares it dead, unless it has left.
+/// Errors that say what this rank has too little of, and what helps. (In libfabric's headers the
+/// numbers are the system's.)
+const LACKS: [(i32, &str); 4] = [
+    (libc::EMFILE, descriptors::REMEDY),
+    (
+        libc::ENFILE,
+        "let this node have more open files (sysctl fs.file-max)",
+    ),
+    (libc::ENOMEM, MEMORY),
+    (libc::ENOBUFS, MEMORY),
+];
+const MEMORY: &str = "free memory on this node, or raise its limits (ulimit -l, ulimit -v)";
+
+/// The provider refuses to send to a peer: declares it dead, unless it has left. If this rank lacks
+/// something for that, no peer is to blame: it declares itself dead.
 #[cold]
 #[inline(never)]
 pub(crate) fn refused(ofi: &mut Ofi, peer: u32, error: isize) -> Sent {
@@ -351,7 +366,46 @@ pub(crate) fn refused(ofi: &mut Ofi, peer: u32, error: isize) -> Sent {
     }
     let why = ofi.link.domain.library.fi_strerror(error as i64);
     let provider = ofi.link.domain.info.provider();
-    let why = format!("provider {provider} cannot send to it: {why}");
-    ofi.shared.deaths.declare(peer, &why);
+    let lacks = LACKS.iter().find(|(code, _)| -(*code as isize) == error);
+    match lacks {
+        Some((_, remedy)) => {
+            let why = format!("provider {provider} cannot send to rank {peer}: {why}; {remedy}");
+            ofi.shared.deaths.declare(ofi.rank, &why);
+        }
+        None => {
+            let why = format!("provider {provider} cannot send to it: {why}");
+            ofi.shared.deaths.declare(peer, &why);
+        }
+    }
     Sent::Gone
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::testing::opened_or_skipped;
+
+    #[test]
+    fn who_lacks_descriptors_or_memory_blames_no_peer() {
+        let config = Config {
+            provider: Some("tcp".to_owned()),
+            interface: Some("lo".to_owned()),
+            ..Config::default()
+        };
+        let what = "a rank that lacks something";
+        let Some(mut ranks) = opened_or_skipped(what, 3, &config) else {
+            return; // The skip has been printed.
+        };
+        let zero = &mut ranks[0];
+        assert_eq!(refused(zero, 2, -(libc::ECONNREFUSED as isize)), Sent::Gone);
+        let dead = |ofi: &Ofi, rank| ofi.shared.deaths.is_dead(rank);
+        assert!(dead(zero, 2) && !dead(zero, 0), "that is the peer's");
+        for (code, _) in LACKS {
+            assert_eq!(refused(zero, 1, -(code as isize)), Sent::Gone);
+            assert!(dead(zero, 0) && !dead(zero, 1), "{code}");
+        }
+        let why = zero.shared.deaths.reason(0, u32::MAX).expect("it is dead");
+        assert!(why.contains("rank 1") && why.contains("ulimit -n"), "{why}");
+    }
 }

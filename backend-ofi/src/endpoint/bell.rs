@@ -29,7 +29,7 @@ impl EventBell {
             if fd < 0 {
                 let error = std::io::Error::last_os_error();
                 return Err(format!(
-                    "eventfd, by which a rank is woken, failed: {error}"
+                    "eventfd, by which a rank is woken, failed: {error} (ulimit -n)"
                 ));
             }
             OwnedFd::from_raw_fd(fd)
