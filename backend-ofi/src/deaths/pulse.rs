@@ -4,9 +4,16 @@
 //! Two ranks of different nodes that have begun to communicate ask each other in every period
 //! whether they are alive; a thread answers, whatever the program does. Ranks that are neighbours
 //! on a ring do the same if they are on different nodes, so no rank is without a watcher. After
-//! [`MISSES`] periods without any sign, a rank is lost. Silence only means something once there
-//! have been signs: where the provider's packets arrive but heartbeats never do, something between
-//! the ranks blocks datagrams, and nothing is concluded.
+//! [`MISSES`] periods without any sign, a rank is lost.
+//!
+//! Silence only means something once there have been signs, because something between the nodes may
+//! block datagrams. A rank that has never given any is lost after [`UNREACHED`] periods only
+//!
+//! - if other ranks of its node have given signs, or
+//! - if this rank sends to it, and the provider does not reach that node either: no packet has come
+//!   from there, and there is no connection.
+//!
+//! Otherwise, nothing is concluded. A warning says so, once.
 //!
 //! A rank that finds a death tells all ranks of the job, even those that never communicated with
 //! the dead one: they may be waiting for it.
@@ -67,6 +74,8 @@ pub(crate) struct Pulse {
     looked: usize,
     /// Deaths to report: the rank, and how many more times.
     reports: Vec<(u32, u32)>,
+    /// There has been a warning about a rank from which heartbeats never came.
+    warned: bool,
 }
 
 /// Another rank.
@@ -80,10 +89,16 @@ pub(crate) struct Other {
     node: u32,
     /// It is on another node: only heartbeats show its death.
     pub(crate) far: bool,
+    /// The address of its endpoint, where the provider is one over IP.
+    endpoint: Option<SocketAddr>,
     contact: bool,
     heard: bool,
-    /// Periods without a sign, since the contact began.
+    /// Periods without a sign, since the contact began, or since silence means something.
     missed: u32,
+    /// Periods since the contact began in which it had never given a sign.
+    unheard: u32,
+    /// There was a connection to its endpoint when its silence was judged.
+    reached: bool,
     /// It has acknowledged that this rank leaves.
     informed: bool,
     /// Another rank has reported its death.
@@ -99,13 +114,22 @@ impl Other {
             host,
             node,
             far,
+            endpoint: None,
             contact: false,
             heard: false,
             missed: 0,
+            unheard: 0,
+            reached: false,
             informed: false,
             reported: false,
             error: None,
         }
+    }
+
+    /// The same rank, whose endpoint has this address.
+    pub(crate) fn at(mut self, endpoint: Option<SocketAddr>) -> Self {
+        self.endpoint = endpoint;
+        self
     }
 
     /// It has given a sign a short while ago.
@@ -135,6 +159,7 @@ impl Pulse {
             others,
             looked: 0,
             reports: Vec::new(),
+            warned: false,
         }
     }
 
@@ -262,19 +287,94 @@ impl Pulse {
     /// hears none of them.
     fn hears_nobody_beside(&self, node: u32, shared: &Shared) -> bool {
         let further = self.living(shared);
-        let further =
-            further.filter(|(rank, other)| other.node != node && !other.is_mute(*rank, shared));
+        let further = further.filter(|(rank, other)| {
+            other.node != node && self.is_heard(other.node) && !other.is_mute(*rank, shared)
+        });
         let mut fresh = further.map(|(_, other)| other.is_fresh()).peekable();
         fresh.peek().is_some() && !fresh.any(|fresh| fresh)
+    }
+
+    /// Whether a heartbeat has ever come from a rank of this node, so that datagrams pass.
+    fn is_heard(&self, node: u32) -> bool {
+        let mut others = self.others.iter().flatten();
+        others.any(|other| other.node == node && other.heard)
+    }
+
+    /// Whether a packet has come from a rank of this node.
+    fn has_arrived(&self, node: u32, shared: &Shared) -> bool {
+        let others = (0..).zip(&self.others);
+        let mut others = others.filter_map(|(rank, other)| Some((rank, other.as_ref()?)));
+        others.any(|(rank, other)| {
+            other.node == node && shared.contacts.with(rank) & Contacts::ARRIVED != 0
+        })
+    }
+
+    /// Whether the silence of a rank means something.
+    fn is_telling(&self, rank: u32, other: &Other, shared: &Shared) -> bool {
+        if other.heard {
+            return true;
+        }
+        if other.is_mute(rank, shared) {
+            return false;
+        }
+        let spoken = shared.contacts.with(rank) & Contacts::SPOKEN != 0;
+        let unreached = || spoken && !other.reached && !self.has_arrived(other.node, shared);
+        self.is_heard(other.node) || unreached()
+    }
+
+    /// Whether the next period would lose a rank from whose node heartbeats have never come, unless
+    /// there is a [connection](Self::reach) to it.
+    pub(crate) fn doubts(&self, shared: &Shared) -> bool {
+        self.living(shared).any(|(rank, other)| {
+            let late = other.contact && !other.heard && other.missed >= UNREACHED;
+            late && !self.is_heard(other.node) && self.is_telling(rank, other, shared)
+        })
+    }
+
+    /// Notes to which addresses the provider has connections.
+    pub(crate) fn reach(&mut self, connected: impl Iterator<Item = SocketAddr>) {
+        for address in connected {
+            for other in self.others.iter_mut().flatten() {
+                other.reached |= other.endpoint == Some(address);
+            }
+        }
+    }
+
+    /// Counts a period of silence of each rank, where it means something.
+    fn count(&mut self, shared: &Shared) {
+        for rank in 0..self.others.len() as u32 {
+            let other = self.others[rank as usize].as_ref();
+            let telling = other.is_some_and(|other| self.is_telling(rank, other, shared));
+            let Some(other) = &mut self.others[rank as usize] else {
+                continue;
+            };
+            other.missed = if telling {
+                other.missed.saturating_add(1)
+            } else {
+                0
+            };
+            if !other.contact || other.heard || gone(shared, rank) {
+                continue;
+            }
+            other.unheard = other.unheard.saturating_add(1);
+            if !telling && other.unheard > UNREACHED && !std::mem::replace(&mut self.warned, true) {
+                let Other { host, address, .. } = other;
+                portolan_core::log!(
+                    WARN,
+                    rank = self.own,
+                    peer = rank,
+                    "no heartbeat has ever come from {address} on {host}, and nothing else shows that the rank \
+                     is lost: is UDP blocked? If that rank is lost nobody will notice (this is said once)"
+                );
+            }
+        }
     }
 
     /// Handles the end of a period.
     pub(crate) fn tick(&mut self, shared: &Shared, out: &mut Out) {
         // The rank's counts of packets go along with the next heartbeats.
         shared.deaths.call();
-        for other in self.others.iter_mut().flatten() {
-            other.missed = other.missed.saturating_add(1);
-        }
+        self.count(shared);
         let mut doubtful = false;
         for rank in 0..self.others.len() as u32 {
             let verdict = self.missed(rank, shared);
@@ -344,18 +444,6 @@ impl Pulse {
             });
         }
         if other.missed <= UNREACHED {
-            return None;
-        }
-        if other.is_mute(rank, shared) {
-            if other.missed == UNREACHED + 1 {
-                portolan_core::log!(
-                    WARN,
-                    rank = self.own,
-                    peer = rank,
-                    "packets come from {host}, but no heartbeats from {address}: is UDP blocked? If that \
-                     rank is lost nobody will notice"
-                );
-            }
             return None;
         }
         Some(format!(

@@ -27,6 +27,7 @@ use crate::caps;
 use crate::config::Config;
 use crate::deaths::pulse::{Other, Pulse};
 use crate::deaths::roster::Roster;
+use crate::deaths::sever;
 use crate::deaths::watch::{Heart, Watcher};
 use crate::endpoint::link::Link;
 use crate::ofi::{Ofi, Seat};
@@ -352,12 +353,9 @@ fn heart(
     let own = &cards[rank as usize];
     let others = (0..).zip(cards).map(|(peer, card)| {
         let address = card.pulse.filter(|_| peer != rank)?;
-        Some(Other::new(
-            address,
-            card.host.clone(),
-            nodes[peer as usize],
-            card.node != own.node,
-        ))
+        let (node, far) = (nodes[peer as usize], card.node != own.node);
+        let other = Other::new(address, card.host.clone(), node, far);
+        Some(other.at(sever::parse(&card.address)))
     });
     // With a shorter period, there would be nothing but heartbeats.
     let period = config.heartbeat.max(SHORTEST);
