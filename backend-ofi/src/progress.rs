@@ -452,8 +452,12 @@ fn remote_failed<S: Sink>(
     0
 }
 
-/// Declares a peer dead that the provider cannot reach.
+/// Declares a peer dead that the provider cannot reach. A rank that is held to be dead itself has
+/// shut the connections, and accuses nobody.
 fn lost(ofi: &Ofi, peer: u32, what: &str, entry: &fi_cq_err_entry) {
+    if ofi.shared.deaths.is_dead(ofi.rank) {
+        return;
+    }
     let why = words(ofi, entry);
     let provider = ofi.link.domain.info.provider();
     let why = format!("provider {provider} could not {what}: {why}");

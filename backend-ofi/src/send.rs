@@ -357,12 +357,16 @@ const LACKS: [(i32, &str); 4] = [
 const MEMORY: &str = "free memory on this node, or raise its limits (ulimit -l, ulimit -v)";
 
 /// The provider refuses to send to a peer: declares it dead, unless it has left. If this rank lacks
-/// something for that, no peer is to blame: it declares itself dead.
+/// something for that, no peer is to blame: it declares itself dead. A rank that is dead accuses
+/// nobody: it has shut the connections.
 #[cold]
 #[inline(never)]
 pub(crate) fn refused(ofi: &mut Ofi, peer: u32, error: isize) -> Sent {
     if ofi.shared.roster.has_left(peer) {
         return Sent::Done;
+    }
+    if ofi.shared.deaths.is_dead(ofi.rank) {
+        return Sent::Gone;
     }
     let why = ofi.link.domain.library.fi_strerror(error as i64);
     let provider = ofi.link.domain.info.provider();
@@ -382,8 +386,12 @@ pub(crate) fn refused(ofi: &mut Ofi, peer: u32, error: isize) -> Sent {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::config::Config;
+    use crate::deaths::roster::Roster;
+    use crate::shared::Shared;
     use crate::testing::opened_or_skipped;
 
     #[test]
@@ -402,10 +410,13 @@ mod tests {
         let dead = |ofi: &Ofi, rank| ofi.shared.deaths.is_dead(rank);
         assert!(dead(zero, 2) && !dead(zero, 0), "that is the peer's");
         for (code, _) in LACKS {
+            zero.shared = Arc::new(Shared::new(Roster::within(3), 3));
             assert_eq!(refused(zero, 1, -(code as isize)), Sent::Gone);
             assert!(dead(zero, 0) && !dead(zero, 1), "{code}");
         }
         let why = zero.shared.deaths.reason(0, u32::MAX).expect("it is dead");
-        assert!(why.contains("rank 1") && why.contains("ulimit -n"), "{why}");
+        assert!(why.contains("rank 1") && why.contains("ulimit"), "{why}");
+        assert_eq!(refused(zero, 1, -(libc::ECONNRESET as isize)), Sent::Gone);
+        assert!(!dead(zero, 1), "the dead accuse nobody");
     }
 }
