@@ -324,7 +324,8 @@ pub(crate) fn insert(ofi: &mut Ofi, peer: u32) -> bool {
     }
     let mut addr = FI_ADDR_NOTAVAIL;
     let address = ofi.addresses.of(peer).as_ptr().cast();
-    // SAFETY: an open vector, one address of its format, room for one number.
+    // SAFETY: an open vector, one address of its format, room for one number. (All ranks have the
+    // same provider, and IP addresses of one family and length: `networks::mixed`.)
     let inserted = unsafe {
         fi_av_insert(
             ofi.link.domain.av.get(),
