@@ -4,7 +4,7 @@
 //! packet that the provider copies within the call (`fi_inject`) does not even keep its slot.
 
 use libfabric_sys::{FI_ADDR_NOTAVAIL, FI_EAGAIN, fi_av_insert, fi_inject, fi_send};
-use portolan_core::transport::{Header, Sent};
+use portolan_core::transport::{Bell, Header, Sent};
 
 use crate::endpoint::op::Kind;
 use crate::ofi::Ofi;
@@ -206,6 +206,12 @@ fn send(ofi: &mut Ofi, kind: Kind, slot: usize, peer: u32, total: usize) -> isiz
 /// Keeps a large packet for later. Until it has left, no other packet goes to that peer, except the
 /// parts that follow in the same packet.
 fn keep(ofi: &mut Ofi, slot: usize, peer: u32, total: usize) -> Sent {
+    if ofi.waiting.is_empty() && ofi.listens() {
+        // Another thread of this rank sleeps, or is about to. When it looked, nothing waited, so it
+        // sleeps until something arrives, which does not show that the provider has room.
+        ofi.bell.set_brief(true);
+        ofi.bell.ring();
+    }
     ofi.link.large.ops.note(slot, peer, total);
     ofi.link.large.take();
     ofi.peers[peer as usize].waiting += 1;
