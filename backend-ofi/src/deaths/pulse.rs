@@ -439,7 +439,8 @@ impl Pulse {
             return (other.missed > MISSES).then(|| {
                 format!(
                     "no heartbeat has come from {address} on {host} for {MISSES} periods of {period} s \
-                     (PORTOLAN_OFI_HEARTBEAT){error}: its process, its node or the network is lost"
+                     (PORTOLAN_OFI_HEARTBEAT){error}: its process, its node or the network is lost, or the \
+                     process was stopped (PORTOLAN_OFI_HEARTBEAT=0 allows that, for a debugger)"
                 )
             });
         }
