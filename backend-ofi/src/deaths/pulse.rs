@@ -41,6 +41,7 @@
 //! comes together again after both of its sides have given up the other, each side ignores the
 //! other, and neither waits for it.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -57,8 +58,8 @@ const FRESH: u32 = 2;
 /// How often a death is reported, once per period: datagrams may be lost.
 const REPORTS: u32 = 3;
 
-/// Datagrams to send: the address and the bytes of each.
-pub(crate) type Out = Vec<(SocketAddr, Vec<u8>)>;
+/// Datagrams to send: the rank, its address, and the bytes of each.
+pub(crate) type Out = Vec<(u32, SocketAddr, Vec<u8>)>;
 
 /// What one rank knows about the lives of the others.
 #[derive(Debug)]
@@ -74,6 +75,8 @@ pub(crate) struct Pulse {
     looked: usize,
     /// Deaths to report: the rank, and how many more times.
     reports: Vec<(u32, u32)>,
+    /// The nodes from which heartbeats have come, so that datagrams pass.
+    heard_nodes: BTreeSet<u32>,
     /// There has been a warning about a rank from which heartbeats never came.
     warned: bool,
 }
@@ -159,6 +162,7 @@ impl Pulse {
             others,
             looked: 0,
             reports: Vec::new(),
+            heard_nodes: BTreeSet::new(),
             warned: false,
         }
     }
@@ -188,10 +192,22 @@ impl Pulse {
         beat.to_bytes()
     }
 
+    /// The numbers of the other ranks, from the next one on: if many ranks have something to tell
+    /// all others at the same time, they do not all begin with the same one.
+    fn around(&self) -> impl Iterator<Item = u32> + use<> {
+        let (own, size) = (self.own as usize, self.others.len());
+        (1..size).map(move |step| ((own + step) % size) as u32)
+    }
+
+    /// The other ranks with heartbeats, in the same order.
+    fn others(&self) -> impl Iterator<Item = (u32, &Other)> {
+        let all = self.around();
+        all.filter_map(|rank| Some((rank, self.others[rank as usize].as_ref()?)))
+    }
+
     /// The ranks of other nodes that have neither died nor left.
     fn living(&self, shared: &Shared) -> impl Iterator<Item = (u32, &Other)> {
-        let others = (0..).zip(&self.others);
-        let others = others.filter_map(|(rank, other)| Some((rank, other.as_ref()?)));
+        let others = self.others();
         others.filter(|&(rank, other)| other.far && !gone(shared, rank))
     }
 
@@ -199,7 +215,7 @@ impl Pulse {
     /// former, and reports the latter, at once.
     pub(crate) fn notice(&mut self, shared: &Shared, out: &mut Out) {
         let neighbours = [1, self.others.len() - 1].map(|step| self.neighbour(step, shared));
-        for rank in 0..self.others.len() as u32 {
+        for rank in self.around() {
             let other = self.others[rank as usize].as_mut();
             let Some(other) = other.filter(|other| other.far && !other.contact) else {
                 continue;
@@ -209,7 +225,7 @@ impl Pulse {
                 other.contact = true;
                 other.missed = 0;
                 let address = other.address;
-                out.push((address, self.beat(Kind::Ask, rank, shared)));
+                out.push((rank, address, self.beat(Kind::Ask, rank, shared)));
             }
         }
         let dead = shared.deaths.list(self.looked);
@@ -240,16 +256,13 @@ impl Pulse {
     fn report(&self, dead: &[(u32, String)], shared: &Shared, out: &mut Out) {
         for named in dead.chunks(NAMED) {
             let bytes = self.report_of(named.to_vec());
-            for (rank, other) in (0..).zip(&self.others) {
-                let Some(other) = other else {
-                    continue;
-                };
+            for (rank, other) in self.others() {
                 // The rank that is declared dead as well, in case it lives: it has to learn that
                 // nobody communicates with it any more.
                 if let Some((_, why)) = named.iter().find(|(dead, _)| *dead == rank) {
                     self.tell_dead(rank, why, shared, out);
                 } else if !gone(shared, rank) {
-                    out.push((other.address, bytes.clone()));
+                    out.push((rank, other.address, bytes.clone()));
                 }
             }
         }
@@ -264,15 +277,14 @@ impl Pulse {
             true => (self.own, "it hears no rank of another node".to_owned()),
             false => (rank, why.to_owned()),
         };
-        out.push((other.address, self.report_of(vec![named])));
+        out.push((rank, other.address, self.report_of(vec![named])));
     }
 
     /// Whether all ranks of several other nodes are held to be dead here, so that the fault is most
     /// likely here.
     fn stands_alone(&self, shared: &Shared) -> bool {
-        let others = (0..).zip(&self.others);
-        let far = others.filter_map(|(rank, other)| Some((rank, other.as_ref()?)));
-        let mut far = far.filter(|&(rank, other): &(u32, &Other)| {
+        let others = self.others();
+        let mut far = others.filter(|&(rank, other): &(u32, &Other)| {
             other.far && !shared.roster.has_left(rank) && !other.is_mute(rank, shared)
         });
         let mut nodes = None;
@@ -296,15 +308,12 @@ impl Pulse {
 
     /// Whether a heartbeat has ever come from a rank of this node, so that datagrams pass.
     fn is_heard(&self, node: u32) -> bool {
-        let mut others = self.others.iter().flatten();
-        others.any(|other| other.node == node && other.heard)
+        self.heard_nodes.contains(&node)
     }
 
     /// Whether a packet has come from a rank of this node.
     fn has_arrived(&self, node: u32, shared: &Shared) -> bool {
-        let others = (0..).zip(&self.others);
-        let mut others = others.filter_map(|(rank, other)| Some((rank, other.as_ref()?)));
-        others.any(|(rank, other)| {
+        self.others().any(|(rank, other)| {
             other.node == node && shared.contacts.with(rank) & Contacts::ARRIVED != 0
         })
     }
@@ -342,18 +351,20 @@ impl Pulse {
 
     /// Counts a period of silence of each rank, where it means something.
     fn count(&mut self, shared: &Shared) {
-        for rank in 0..self.others.len() as u32 {
-            let other = self.others[rank as usize].as_ref();
-            let telling = other.is_some_and(|other| self.is_telling(rank, other, shared));
+        for rank in self.around() {
+            let Some(other) = &self.others[rank as usize] else {
+                continue;
+            };
+            let unheard = other.contact && !other.heard && !gone(shared, rank);
+            let telling = !unheard || self.is_telling(rank, other, shared);
             let Some(other) = &mut self.others[rank as usize] else {
                 continue;
             };
-            other.missed = if telling {
-                other.missed.saturating_add(1)
-            } else {
-                0
+            other.missed = match telling {
+                true => other.missed.saturating_add(1),
+                false => 0,
             };
-            if !other.contact || other.heard || gone(shared, rank) {
+            if !unheard {
                 continue;
             }
             other.unheard = other.unheard.saturating_add(1);
@@ -376,7 +387,7 @@ impl Pulse {
         shared.deaths.call();
         self.count(shared);
         let mut doubtful = false;
-        for rank in 0..self.others.len() as u32 {
+        for rank in self.around() {
             let verdict = self.missed(rank, shared);
             let Some(other) = &self.others[rank as usize] else {
                 continue;
@@ -390,13 +401,14 @@ impl Pulse {
             } else if other.contact && !gone(shared, rank) {
                 let silent = other.missed > FRESH && other.missed <= UNREACHED;
                 doubtful |= silent && self.hears_nobody_beside(other.node, shared);
-                out.push((other.address, self.beat(Kind::Ask, rank, shared)));
+                out.push((rank, other.address, self.beat(Kind::Ask, rank, shared)));
             }
         }
         if doubtful {
             let strangers = self.living(shared).filter(|(_, other)| !other.contact);
-            let ask =
-                |(rank, other): (_, &Other)| (other.address, self.beat(Kind::Ask, rank, shared));
+            let ask = |(rank, other): (_, &Other)| {
+                (rank, other.address, self.beat(Kind::Ask, rank, shared))
+            };
             out.extend(strangers.map(ask));
         }
         let mut again = Vec::new();
@@ -454,10 +466,9 @@ impl Pulse {
         ))
     }
 
-    /// Notes whether the last datagram to this address could be sent.
-    pub(crate) fn sent(&mut self, to: SocketAddr, error: Option<&std::io::Error>) {
-        let mut others = self.others.iter_mut().flatten();
-        if let Some(other) = others.find(|other| other.address == to) {
+    /// Notes whether the last datagram to a rank could be sent.
+    pub(crate) fn sent(&mut self, to: u32, error: Option<&std::io::Error>) {
+        if let Some(Some(other)) = self.others.get_mut(to as usize) {
             other.error = error.map(ToString::to_string);
         }
     }
@@ -479,12 +490,14 @@ impl Pulse {
         match beat.kind {
             Kind::Ask => {
                 other.heard = true;
+                self.heard_nodes.insert(other.node);
                 other.contact |= other.far;
                 shared.counts.hear(beat.from, beat.count);
                 self.answer(beat.from, shared, out);
             }
             Kind::Answer => {
                 other.heard = true;
+                self.heard_nodes.insert(other.node);
                 shared.counts.hear(beat.from, beat.count);
             }
             Kind::Leave => {
@@ -493,7 +506,7 @@ impl Pulse {
                     shared.counts.hear_last(beat.from, beat.count.packets);
                     shared.roster.leave(beat.from);
                 }
-                out.push((from, self.beat(Kind::Noted, beat.from, shared)));
+                out.push((beat.from, from, self.beat(Kind::Noted, beat.from, shared)));
             }
             Kind::Noted => other.informed = true,
             Kind::Report if shared.deaths.is_dead(beat.from) => {}
@@ -509,11 +522,11 @@ impl Pulse {
         };
         let why = |rank| shared.deaths.reason(rank, u32::MAX);
         if let Some(why) = why(self.own) {
-            out.push((other.address, self.report_of(vec![(self.own, why)])));
+            out.push((to, other.address, self.report_of(vec![(self.own, why)])));
         } else if let Some(why) = why(to) {
             self.tell_dead(to, &why, shared, out);
         } else {
-            out.push((other.address, self.beat(Kind::Answer, to, shared)));
+            out.push((to, other.address, self.beat(Kind::Answer, to, shared)));
         }
     }
 
@@ -544,14 +557,10 @@ impl Pulse {
     /// them know already.
     pub(crate) fn leave(&mut self, shared: &Shared, out: &mut Out) -> bool {
         let mut all = true;
-        for (rank, other) in (0..).zip(&self.others) {
-            if let Some(other) = other
-                && other.contact
-                && !other.informed
-                && !gone(shared, rank)
-            {
+        for (rank, other) in self.others() {
+            if other.contact && !other.informed && !gone(shared, rank) {
                 all = false;
-                out.push((other.address, self.beat(Kind::Leave, rank, shared)));
+                out.push((rank, other.address, self.beat(Kind::Leave, rank, shared)));
             }
         }
         all

@@ -298,9 +298,9 @@ impl Heart {
     }
 
     fn send(&mut self, out: Out) {
-        for (to, bytes) in out {
+        for (rank, to, bytes) in out {
             let result = self.socket.send_to(&bytes, to);
-            self.pulse.sent(to, result.err().as_ref());
+            self.pulse.sent(rank, result.err().as_ref());
         }
     }
 

@@ -65,7 +65,7 @@ impl Net {
         for (rank, (pulse, shared)) in self.ranks.iter_mut().enumerate() {
             let mut out = Out::new();
             what(pulse, shared, &mut out);
-            under_way.extend(out.into_iter().map(|(to, bytes)| (rank, to, bytes)));
+            under_way.extend(out.into_iter().map(|(_, to, bytes)| (rank, to, bytes)));
         }
         while let Some((from, to, bytes)) = under_way.pop() {
             self.sent += 1;
@@ -83,7 +83,7 @@ impl Net {
             let mut out = Out::new();
             pulse.heard(address(from), &bytes, shared, &mut out);
             pulse.notice(shared, &mut out);
-            under_way.extend(out.into_iter().map(|(next, bytes)| (to, next, bytes)));
+            under_way.extend(out.into_iter().map(|(_, next, bytes)| (to, next, bytes)));
         }
     }
 
@@ -456,6 +456,27 @@ fn a_node_whose_heartbeats_never_came_is_not_lost_with_another() {
     net.cut = vec![(0, 1), (1, 2), (0, 2)];
     net.tick_until_lost();
     assert_eq!(net.dead(0), [2]);
+}
+
+/// Otherwise all ranks that find a death would tell rank 0 first.
+#[test]
+fn each_rank_begins_with_the_next_one() {
+    let mut net = Net::new(&[0, 1, 2, 3]);
+    let (pulse, shared) = &mut net.ranks[2];
+    let mut out = Out::new();
+    pulse.notice(shared, &mut out);
+    out.clear();
+    shared.deaths.declare(1, "it sent nonsense");
+    pulse.notice(shared, &mut out);
+    let to: Vec<u32> = out.iter().map(|(rank, ..)| *rank).collect();
+    // The death leaves it with another neighbour, which is asked first.
+    assert_eq!(to, [0, 3, 0, 1]);
+    let error = std::io::Error::from_raw_os_error(libc::ENETUNREACH);
+    pulse.sent(3, Some(&error));
+    let errors = pulse
+        .others()
+        .map(|(rank, other)| (rank, other.error.is_some()));
+    assert!(errors.eq([(3, true), (0, false), (1, false)]));
 }
 
 #[test]
