@@ -4,6 +4,10 @@
 //! hour. Until then, the read's target belongs to the provider. libfabric has no call that ends it.
 //! Therefore the sockets below it are shut down, whereupon the provider itself ends what was under
 //! way, as if the peer had hung up.
+//!
+//! A connection that a lost rank has opened stays open as long as another rank at its IP address
+//! lives. If the lost rank's process has ended, the system there closes it. If that lives (it was
+//! stopped, say), what the provider is answering to it goes on.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -41,7 +45,8 @@ fn shut(ofi: &Ofi, leaving: bool) {
     let Some(own) = address(ofi.rank).filter(|_| all || !dead.is_empty()) else {
         return;
     };
-    // If all ranks of a host are dead, a connection from there is one of theirs.
+    // If all ranks of a host are dead, a connection from there is one of theirs. Otherwise nothing
+    // tells whose it is: its port there is not the one by which its rank is known.
     let whole = |ip: IpAddr| {
         let mut all = (0..ofi.size).filter_map(|rank| Some((rank, address(rank)?)));
         let gone = |rank| rank != ofi.rank && ofi.shared.deaths.is_dead(rank);
