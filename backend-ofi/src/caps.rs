@@ -1,6 +1,6 @@
 //! What this transport can do, and the sizes that the engine has to respect.
 
-use libfabric_sys::FI_MULTI_RECV;
+use libfabric_sys::{FI_MULTI_RECV, FI_ORDER_SAS};
 use portolan_core::transport::{Limits, TransportCaps};
 
 use crate::config::Config;
@@ -90,6 +90,14 @@ const RECEIVE_OVER_SHM: usize = 64 << 10;
 /// Whether a layer of the provider has this name.
 pub(crate) fn over(info: &Info, layer: &str) -> bool {
     info.provider().split(';').any(|name| name == layer)
+}
+
+/// Layers with a socket for each connection.
+const CONNECTING: &[&str] = &["tcp", "net", "sockets"];
+
+/// Whether an endpoint needs descriptors for each rank that it communicates with.
+pub(crate) fn connects(info: &Info) -> bool {
+    CONNECTING.iter().any(|layer| over(info, layer))
 }
 
 /// Bytes of a receive buffer over this provider.
@@ -185,10 +193,15 @@ pub(crate) fn receives(info: &Info) -> Option<usize> {
     (is_flooded(info) && info.rx_attr().size > RECEIVES_OF_FLOODED).then_some(RECEIVES_OF_FLOODED)
 }
 
-/// Whether a provider transmits a word with each message, and tells the receiver so.
+/// Whether packets may omit their headers: the provider transmits a word with each message, and
+/// tells the receiver so. And it keeps the order of messages: a word has room for the lower bits of
+/// an acknowledgement only, which many others must not overtake ([`complete`]).
+///
+/// [`complete`]: crate::packets::headerless::complete
 pub(crate) fn words(info: &Info) -> bool {
     let forgets = FORGETFUL.iter().any(|layer| over(info, layer));
-    info.domain_attr().cq_data_size >= 8 && !forgets
+    let orders = info.tx_attr().msg_order & info.rx_attr().msg_order;
+    info.domain_attr().cq_data_size >= 8 && orders & FI_ORDER_SAS != 0 && !forgets
 }
 
 /// Capabilities lost by a rank that is no longer told how operations on its peers' memory end.

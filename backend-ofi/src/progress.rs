@@ -452,8 +452,12 @@ fn remote_failed<S: Sink>(
     0
 }
 
-/// Declares a peer dead that the provider cannot reach.
+/// Declares a peer dead that the provider cannot reach. A rank that is held to be dead itself has
+/// shut the connections, and accuses nobody.
 fn lost(ofi: &Ofi, peer: u32, what: &str, entry: &fi_cq_err_entry) {
+    if ofi.shared.deaths.is_dead(ofi.rank) {
+        return;
+    }
     let why = words(ofi, entry);
     let provider = ofi.link.domain.info.provider();
     let why = format!("provider {provider} could not {what}: {why}");
@@ -518,10 +522,13 @@ pub(crate) fn believe(ofi: &mut Ofi) {
     let lent = reading || ofi.link.matches || memory.is_offered();
     if lent || memory.remotes.concern(dead) {
         // With their connections shut, these operations end now or never. Until they end, they
-        // occupy places that operations on living ranks need. A rank that is wrongly held to be
-        // dead can no longer write into memory of this rank either, nor read from it: the engine
-        // ends the messages to a dead rank and the program frees their buffers, while the provider
-        // may still be answering that rank's reads from there.
+        // occupy places that operations on living ranks need. Through these connections, a rank
+        // that is wrongly held to be dead can no longer write into memory of this rank either, nor
+        // read from it: the engine ends the messages to a dead rank and the program frees their
+        // buffers, while the provider may still be answering that rank's reads from there. (A
+        // connection that such a rank has opened stays if others at its IP address live. What the
+        // provider is answering there goes on; later reads of a buffer fail, because the engine
+        // withdraws it.)
         sever::connections(ofi);
     }
     if reading || abandon::is_due(ofi) {

@@ -4,7 +4,7 @@
 //! packet that the provider copies within the call (`fi_inject`) does not even keep its slot.
 
 use libfabric_sys::{FI_ADDR_NOTAVAIL, FI_EAGAIN, fi_av_insert, fi_inject, fi_send};
-use portolan_core::transport::{Header, Sent};
+use portolan_core::transport::{Bell, Header, Sent};
 
 use crate::endpoint::op::Kind;
 use crate::ofi::Ofi;
@@ -14,6 +14,7 @@ use crate::packets::slots::Slots;
 use crate::packets::wire::Wire;
 use crate::peer::{TELL, WINDOW};
 use crate::shared::Contacts;
+use crate::start::descriptors;
 
 /// libfabric's error where there is no room.
 const NO_ROOM: isize = -(FI_EAGAIN as isize);
@@ -205,6 +206,12 @@ fn send(ofi: &mut Ofi, kind: Kind, slot: usize, peer: u32, total: usize) -> isiz
 /// Keeps a large packet for later. Until it has left, no other packet goes to that peer, except the
 /// parts that follow in the same packet.
 fn keep(ofi: &mut Ofi, slot: usize, peer: u32, total: usize) -> Sent {
+    if ofi.waiting.is_empty() && ofi.listens() {
+        // Another thread of this rank sleeps, or is about to. When it looked, nothing waited, so it
+        // sleeps until something arrives, which does not show that the provider has room.
+        ofi.bell.set_brief(true);
+        ofi.bell.ring();
+    }
     ofi.link.large.ops.note(slot, peer, total);
     ofi.link.large.take();
     ofi.peers[peer as usize].waiting += 1;
@@ -323,7 +330,8 @@ pub(crate) fn insert(ofi: &mut Ofi, peer: u32) -> bool {
     }
     let mut addr = FI_ADDR_NOTAVAIL;
     let address = ofi.addresses.of(peer).as_ptr().cast();
-    // SAFETY: an open vector, one address of its format, room for one number.
+    // SAFETY: an open vector, one address of its format, room for one number. (All ranks have the
+    // same provider, and IP addresses of one family and length: `networks::mixed`.)
     let inserted = unsafe {
         fi_av_insert(
             ofi.link.domain.av.get(),
@@ -342,16 +350,80 @@ pub(crate) fn insert(ofi: &mut Ofi, peer: u32) -> bool {
     true
 }
 
-/// The provider refuses to send to a peer: declares it dead, unless it has left.
+/// Errors that say what this rank has too little of, and what helps. (In libfabric's headers the
+/// numbers are the system's.)
+const LACKS: [(i32, &str); 4] = [
+    (libc::EMFILE, descriptors::REMEDY),
+    (
+        libc::ENFILE,
+        "let this node have more open files (sysctl fs.file-max)",
+    ),
+    (libc::ENOMEM, MEMORY),
+    (libc::ENOBUFS, MEMORY),
+];
+const MEMORY: &str = "free memory on this node, or raise its limits (ulimit -l, ulimit -v)";
+
+/// The provider refuses to send to a peer: declares it dead, unless it has left. If this rank lacks
+/// something for that, no peer is to blame: it declares itself dead. A rank that is dead accuses
+/// nobody: it has shut the connections.
 #[cold]
 #[inline(never)]
 pub(crate) fn refused(ofi: &mut Ofi, peer: u32, error: isize) -> Sent {
     if ofi.shared.roster.has_left(peer) {
         return Sent::Done;
     }
+    if ofi.shared.deaths.is_dead(ofi.rank) {
+        return Sent::Gone;
+    }
     let why = ofi.link.domain.library.fi_strerror(error as i64);
     let provider = ofi.link.domain.info.provider();
-    let why = format!("provider {provider} cannot send to it: {why}");
-    ofi.shared.deaths.declare(peer, &why);
+    let lacks = LACKS.iter().find(|(code, _)| -(*code as isize) == error);
+    match lacks {
+        Some((_, remedy)) => {
+            let why = format!("provider {provider} cannot send to rank {peer}: {why}; {remedy}");
+            ofi.shared.deaths.declare(ofi.rank, &why);
+        }
+        None => {
+            let why = format!("provider {provider} cannot send to it: {why}");
+            ofi.shared.deaths.declare(peer, &why);
+        }
+    }
     Sent::Gone
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::deaths::roster::Roster;
+    use crate::shared::Shared;
+    use crate::testing::opened_or_skipped;
+
+    #[test]
+    fn who_lacks_descriptors_or_memory_blames_no_peer() {
+        let config = Config {
+            provider: Some("tcp".to_owned()),
+            interface: Some("lo".to_owned()),
+            ..Config::default()
+        };
+        let what = "a rank that lacks something";
+        let Some(mut ranks) = opened_or_skipped(what, 3, &config) else {
+            return; // The skip has been printed.
+        };
+        let zero = &mut ranks[0];
+        assert_eq!(refused(zero, 2, -(libc::ECONNREFUSED as isize)), Sent::Gone);
+        let dead = |ofi: &Ofi, rank| ofi.shared.deaths.is_dead(rank);
+        assert!(dead(zero, 2) && !dead(zero, 0), "that is the peer's");
+        for (code, _) in LACKS {
+            zero.shared = Arc::new(Shared::new(Roster::within(3), 3));
+            assert_eq!(refused(zero, 1, -(code as isize)), Sent::Gone);
+            assert!(dead(zero, 0) && !dead(zero, 1), "{code}");
+        }
+        let why = zero.shared.deaths.reason(0, u32::MAX).expect("it is dead");
+        assert!(why.contains("rank 1") && why.contains("ulimit"), "{why}");
+        assert_eq!(refused(zero, 1, -(libc::ECONNRESET as isize)), Sent::Gone);
+        assert!(!dead(zero, 1), "the dead accuse nobody");
+    }
 }

@@ -4,9 +4,16 @@
 //! Two ranks of different nodes that have begun to communicate ask each other in every period
 //! whether they are alive; a thread answers, whatever the program does. Ranks that are neighbours
 //! on a ring do the same if they are on different nodes, so no rank is without a watcher. After
-//! [`MISSES`] periods without any sign, a rank is lost. Silence only means something once there
-//! have been signs: where the provider's packets arrive but heartbeats never do, something between
-//! the ranks blocks datagrams, and nothing is concluded.
+//! [`MISSES`] periods without any sign, a rank is lost.
+//!
+//! Silence only means something once there have been signs, because something between the nodes may
+//! block datagrams. A rank that has never given any is lost after [`UNREACHED`] periods only
+//!
+//! - if other ranks of its node have given signs, or
+//! - if this rank sends to it, and the provider does not reach that node either: no packet has come
+//!   from there, and there is no connection.
+//!
+//! Otherwise, nothing is concluded. A warning says so, once.
 //!
 //! A rank that finds a death tells all ranks of the job, even those that never communicated with
 //! the dead one: they may be waiting for it.
@@ -34,6 +41,7 @@
 //! comes together again after both of its sides have given up the other, each side ignores the
 //! other, and neither waits for it.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -50,8 +58,8 @@ const FRESH: u32 = 2;
 /// How often a death is reported, once per period: datagrams may be lost.
 const REPORTS: u32 = 3;
 
-/// Datagrams to send: the address and the bytes of each.
-pub(crate) type Out = Vec<(SocketAddr, Vec<u8>)>;
+/// Datagrams to send: the rank, its address, and the bytes of each.
+pub(crate) type Out = Vec<(u32, SocketAddr, Vec<u8>)>;
 
 /// What one rank knows about the lives of the others.
 #[derive(Debug)]
@@ -67,6 +75,10 @@ pub(crate) struct Pulse {
     looked: usize,
     /// Deaths to report: the rank, and how many more times.
     reports: Vec<(u32, u32)>,
+    /// The nodes from which heartbeats have come, so that datagrams pass.
+    heard_nodes: BTreeSet<u32>,
+    /// There has been a warning about a rank from which heartbeats never came.
+    warned: bool,
 }
 
 /// Another rank.
@@ -80,10 +92,16 @@ pub(crate) struct Other {
     node: u32,
     /// It is on another node: only heartbeats show its death.
     pub(crate) far: bool,
+    /// The address of its endpoint, where the provider is one over IP.
+    endpoint: Option<SocketAddr>,
     contact: bool,
     heard: bool,
-    /// Periods without a sign, since the contact began.
+    /// Periods without a sign, since the contact began, or since silence means something.
     missed: u32,
+    /// Periods since the contact began in which it had never given a sign.
+    unheard: u32,
+    /// There was a connection to its endpoint when its silence was judged.
+    reached: bool,
     /// It has acknowledged that this rank leaves.
     informed: bool,
     /// Another rank has reported its death.
@@ -99,13 +117,22 @@ impl Other {
             host,
             node,
             far,
+            endpoint: None,
             contact: false,
             heard: false,
             missed: 0,
+            unheard: 0,
+            reached: false,
             informed: false,
             reported: false,
             error: None,
         }
+    }
+
+    /// The same rank, whose endpoint has this address.
+    pub(crate) fn at(mut self, endpoint: Option<SocketAddr>) -> Self {
+        self.endpoint = endpoint;
+        self
     }
 
     /// It has given a sign a short while ago.
@@ -135,6 +162,8 @@ impl Pulse {
             others,
             looked: 0,
             reports: Vec::new(),
+            heard_nodes: BTreeSet::new(),
+            warned: false,
         }
     }
 
@@ -163,10 +192,22 @@ impl Pulse {
         beat.to_bytes()
     }
 
+    /// The numbers of the other ranks, from the next one on: if many ranks have something to tell
+    /// all others at the same time, they do not all begin with the same one.
+    fn around(&self) -> impl Iterator<Item = u32> + use<> {
+        let (own, size) = (self.own as usize, self.others.len());
+        (1..size).map(move |step| ((own + step) % size) as u32)
+    }
+
+    /// The other ranks with heartbeats, in the same order.
+    fn others(&self) -> impl Iterator<Item = (u32, &Other)> {
+        let all = self.around();
+        all.filter_map(|rank| Some((rank, self.others[rank as usize].as_ref()?)))
+    }
+
     /// The ranks of other nodes that have neither died nor left.
     fn living(&self, shared: &Shared) -> impl Iterator<Item = (u32, &Other)> {
-        let others = (0..).zip(&self.others);
-        let others = others.filter_map(|(rank, other)| Some((rank, other.as_ref()?)));
+        let others = self.others();
         others.filter(|&(rank, other)| other.far && !gone(shared, rank))
     }
 
@@ -174,7 +215,7 @@ impl Pulse {
     /// former, and reports the latter, at once.
     pub(crate) fn notice(&mut self, shared: &Shared, out: &mut Out) {
         let neighbours = [1, self.others.len() - 1].map(|step| self.neighbour(step, shared));
-        for rank in 0..self.others.len() as u32 {
+        for rank in self.around() {
             let other = self.others[rank as usize].as_mut();
             let Some(other) = other.filter(|other| other.far && !other.contact) else {
                 continue;
@@ -184,7 +225,7 @@ impl Pulse {
                 other.contact = true;
                 other.missed = 0;
                 let address = other.address;
-                out.push((address, self.beat(Kind::Ask, rank, shared)));
+                out.push((rank, address, self.beat(Kind::Ask, rank, shared)));
             }
         }
         let dead = shared.deaths.list(self.looked);
@@ -215,16 +256,13 @@ impl Pulse {
     fn report(&self, dead: &[(u32, String)], shared: &Shared, out: &mut Out) {
         for named in dead.chunks(NAMED) {
             let bytes = self.report_of(named.to_vec());
-            for (rank, other) in (0..).zip(&self.others) {
-                let Some(other) = other else {
-                    continue;
-                };
+            for (rank, other) in self.others() {
                 // The rank that is declared dead as well, in case it lives: it has to learn that
                 // nobody communicates with it any more.
                 if let Some((_, why)) = named.iter().find(|(dead, _)| *dead == rank) {
                     self.tell_dead(rank, why, shared, out);
                 } else if !gone(shared, rank) {
-                    out.push((other.address, bytes.clone()));
+                    out.push((rank, other.address, bytes.clone()));
                 }
             }
         }
@@ -239,15 +277,14 @@ impl Pulse {
             true => (self.own, "it hears no rank of another node".to_owned()),
             false => (rank, why.to_owned()),
         };
-        out.push((other.address, self.report_of(vec![named])));
+        out.push((rank, other.address, self.report_of(vec![named])));
     }
 
     /// Whether all ranks of several other nodes are held to be dead here, so that the fault is most
     /// likely here.
     fn stands_alone(&self, shared: &Shared) -> bool {
-        let others = (0..).zip(&self.others);
-        let far = others.filter_map(|(rank, other)| Some((rank, other.as_ref()?)));
-        let mut far = far.filter(|&(rank, other): &(u32, &Other)| {
+        let others = self.others();
+        let mut far = others.filter(|&(rank, other): &(u32, &Other)| {
             other.far && !shared.roster.has_left(rank) && !other.is_mute(rank, shared)
         });
         let mut nodes = None;
@@ -262,21 +299,95 @@ impl Pulse {
     /// hears none of them.
     fn hears_nobody_beside(&self, node: u32, shared: &Shared) -> bool {
         let further = self.living(shared);
-        let further =
-            further.filter(|(rank, other)| other.node != node && !other.is_mute(*rank, shared));
+        let further = further.filter(|(rank, other)| {
+            other.node != node && self.is_heard(other.node) && !other.is_mute(*rank, shared)
+        });
         let mut fresh = further.map(|(_, other)| other.is_fresh()).peekable();
         fresh.peek().is_some() && !fresh.any(|fresh| fresh)
+    }
+
+    /// Whether a heartbeat has ever come from a rank of this node, so that datagrams pass.
+    fn is_heard(&self, node: u32) -> bool {
+        self.heard_nodes.contains(&node)
+    }
+
+    /// Whether a packet has come from a rank of this node.
+    fn has_arrived(&self, node: u32, shared: &Shared) -> bool {
+        self.others().any(|(rank, other)| {
+            other.node == node && shared.contacts.with(rank) & Contacts::ARRIVED != 0
+        })
+    }
+
+    /// Whether the silence of a rank means something.
+    fn is_telling(&self, rank: u32, other: &Other, shared: &Shared) -> bool {
+        if other.heard {
+            return true;
+        }
+        if other.is_mute(rank, shared) {
+            return false;
+        }
+        let spoken = shared.contacts.with(rank) & Contacts::SPOKEN != 0;
+        let unreached = || spoken && !other.reached && !self.has_arrived(other.node, shared);
+        self.is_heard(other.node) || unreached()
+    }
+
+    /// Whether the next period would lose a rank from whose node heartbeats have never come, unless
+    /// there is a [connection](Self::reach) to it.
+    pub(crate) fn doubts(&self, shared: &Shared) -> bool {
+        self.living(shared).any(|(rank, other)| {
+            let late = other.contact && !other.heard && other.missed >= UNREACHED;
+            late && !self.is_heard(other.node) && self.is_telling(rank, other, shared)
+        })
+    }
+
+    /// Notes to which addresses the provider has connections.
+    pub(crate) fn reach(&mut self, connected: impl Iterator<Item = SocketAddr>) {
+        for address in connected {
+            for other in self.others.iter_mut().flatten() {
+                other.reached |= other.endpoint == Some(address);
+            }
+        }
+    }
+
+    /// Counts a period of silence of each rank, where it means something.
+    fn count(&mut self, shared: &Shared) {
+        for rank in self.around() {
+            let Some(other) = &self.others[rank as usize] else {
+                continue;
+            };
+            let unheard = other.contact && !other.heard && !gone(shared, rank);
+            let telling = !unheard || self.is_telling(rank, other, shared);
+            let Some(other) = &mut self.others[rank as usize] else {
+                continue;
+            };
+            other.missed = match telling {
+                true => other.missed.saturating_add(1),
+                false => 0,
+            };
+            if !unheard {
+                continue;
+            }
+            other.unheard = other.unheard.saturating_add(1);
+            if !telling && other.unheard > UNREACHED && !std::mem::replace(&mut self.warned, true) {
+                let Other { host, address, .. } = other;
+                portolan_core::log!(
+                    WARN,
+                    rank = self.own,
+                    peer = rank,
+                    "no heartbeat has ever come from {address} on {host}, and nothing else shows that the rank \
+                     is lost: is UDP blocked? If that rank is lost nobody will notice (this is said once)"
+                );
+            }
+        }
     }
 
     /// Handles the end of a period.
     pub(crate) fn tick(&mut self, shared: &Shared, out: &mut Out) {
         // The rank's counts of packets go along with the next heartbeats.
         shared.deaths.call();
-        for other in self.others.iter_mut().flatten() {
-            other.missed = other.missed.saturating_add(1);
-        }
+        self.count(shared);
         let mut doubtful = false;
-        for rank in 0..self.others.len() as u32 {
+        for rank in self.around() {
             let verdict = self.missed(rank, shared);
             let Some(other) = &self.others[rank as usize] else {
                 continue;
@@ -290,13 +401,14 @@ impl Pulse {
             } else if other.contact && !gone(shared, rank) {
                 let silent = other.missed > FRESH && other.missed <= UNREACHED;
                 doubtful |= silent && self.hears_nobody_beside(other.node, shared);
-                out.push((other.address, self.beat(Kind::Ask, rank, shared)));
+                out.push((rank, other.address, self.beat(Kind::Ask, rank, shared)));
             }
         }
         if doubtful {
             let strangers = self.living(shared).filter(|(_, other)| !other.contact);
-            let ask =
-                |(rank, other): (_, &Other)| (other.address, self.beat(Kind::Ask, rank, shared));
+            let ask = |(rank, other): (_, &Other)| {
+                (rank, other.address, self.beat(Kind::Ask, rank, shared))
+            };
             out.extend(strangers.map(ask));
         }
         let mut again = Vec::new();
@@ -339,23 +451,12 @@ impl Pulse {
             return (other.missed > MISSES).then(|| {
                 format!(
                     "no heartbeat has come from {address} on {host} for {MISSES} periods of {period} s \
-                     (PORTOLAN_OFI_HEARTBEAT){error}: its process, its node or the network is lost"
+                     (PORTOLAN_OFI_HEARTBEAT){error}: its process, its node or the network is lost, or the \
+                     process was stopped (PORTOLAN_OFI_HEARTBEAT=0 allows that, for a debugger)"
                 )
             });
         }
         if other.missed <= UNREACHED {
-            return None;
-        }
-        if other.is_mute(rank, shared) {
-            if other.missed == UNREACHED + 1 {
-                portolan_core::log!(
-                    WARN,
-                    rank = self.own,
-                    peer = rank,
-                    "packets come from {host}, but no heartbeats from {address}: is UDP blocked? If that \
-                     rank is lost nobody will notice"
-                );
-            }
             return None;
         }
         Some(format!(
@@ -365,10 +466,9 @@ impl Pulse {
         ))
     }
 
-    /// Notes whether the last datagram to this address could be sent.
-    pub(crate) fn sent(&mut self, to: SocketAddr, error: Option<&std::io::Error>) {
-        let mut others = self.others.iter_mut().flatten();
-        if let Some(other) = others.find(|other| other.address == to) {
+    /// Notes whether the last datagram to a rank could be sent.
+    pub(crate) fn sent(&mut self, to: u32, error: Option<&std::io::Error>) {
+        if let Some(Some(other)) = self.others.get_mut(to as usize) {
             other.error = error.map(ToString::to_string);
         }
     }
@@ -390,12 +490,14 @@ impl Pulse {
         match beat.kind {
             Kind::Ask => {
                 other.heard = true;
+                self.heard_nodes.insert(other.node);
                 other.contact |= other.far;
                 shared.counts.hear(beat.from, beat.count);
                 self.answer(beat.from, shared, out);
             }
             Kind::Answer => {
                 other.heard = true;
+                self.heard_nodes.insert(other.node);
                 shared.counts.hear(beat.from, beat.count);
             }
             Kind::Leave => {
@@ -404,7 +506,7 @@ impl Pulse {
                     shared.counts.hear_last(beat.from, beat.count.packets);
                     shared.roster.leave(beat.from);
                 }
-                out.push((from, self.beat(Kind::Noted, beat.from, shared)));
+                out.push((beat.from, from, self.beat(Kind::Noted, beat.from, shared)));
             }
             Kind::Noted => other.informed = true,
             Kind::Report if shared.deaths.is_dead(beat.from) => {}
@@ -420,11 +522,11 @@ impl Pulse {
         };
         let why = |rank| shared.deaths.reason(rank, u32::MAX);
         if let Some(why) = why(self.own) {
-            out.push((other.address, self.report_of(vec![(self.own, why)])));
+            out.push((to, other.address, self.report_of(vec![(self.own, why)])));
         } else if let Some(why) = why(to) {
             self.tell_dead(to, &why, shared, out);
         } else {
-            out.push((other.address, self.beat(Kind::Answer, to, shared)));
+            out.push((to, other.address, self.beat(Kind::Answer, to, shared)));
         }
     }
 
@@ -455,14 +557,10 @@ impl Pulse {
     /// them know already.
     pub(crate) fn leave(&mut self, shared: &Shared, out: &mut Out) -> bool {
         let mut all = true;
-        for (rank, other) in (0..).zip(&self.others) {
-            if let Some(other) = other
-                && other.contact
-                && !other.informed
-                && !gone(shared, rank)
-            {
+        for (rank, other) in self.others() {
+            if other.contact && !other.informed && !gone(shared, rank) {
                 all = false;
-                out.push((other.address, self.beat(Kind::Leave, rank, shared)));
+                out.push((rank, other.address, self.beat(Kind::Leave, rank, shared)));
             }
         }
         all

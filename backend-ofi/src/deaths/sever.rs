@@ -4,6 +4,10 @@
 //! hour. Until then, the read's target belongs to the provider. libfabric has no call that ends it.
 //! Therefore the sockets below it are shut down, whereupon the provider itself ends what was under
 //! way, as if the peer had hung up.
+//!
+//! A connection that a lost rank has opened stays open as long as another rank at its IP address
+//! lives. If the lost rank's process has ended, the system there closes it. If that lives (it was
+//! stopped, say), what the provider is answering to it goes on.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -13,7 +17,9 @@ use portolan_core::transport::Transport;
 
 use crate::ofi::Ofi;
 
-/// Shuts down the connections of this rank with dead ranks, where the provider is one over IP.
+/// Shuts down the connections of this rank with dead ranks, where the provider is one over IP. If
+/// this rank itself is held to be dead, these are all others: its engine ends everything that it
+/// has under way with them.
 #[cold]
 pub(crate) fn connections(ofi: &Ofi) {
     shut(ofi, false);
@@ -29,25 +35,40 @@ pub(crate) fn all(ofi: &Ofi) {
 
 fn shut(ofi: &Ofi, leaving: bool) {
     let address = |rank: u32| parse(ofi.addresses.of(rank));
-    // A rank keeps its connection with itself, even if others declare it dead.
+    let outcast = ofi.shared.deaths.is_dead(ofi.rank);
     let dead = ofi.shared.deaths.list(0).into_iter();
     let dead = dead.filter(|&(rank, _)| rank != ofi.rank);
     let dead: Vec<SocketAddr> = dead.filter_map(|(rank, _)| address(rank)).collect();
-    let others = (0..if leaving { ofi.size } else { 0 }).filter(|&rank| rank != ofi.rank);
+    let all = leaving || outcast;
+    let others = (0..if all { ofi.size } else { 0 }).filter(|&rank| rank != ofi.rank);
     let others: Vec<SocketAddr> = others.filter_map(address).collect();
-    let Some(own) = address(ofi.rank).filter(|_| leaving || !dead.is_empty()) else {
+    let Some(own) = address(ofi.rank).filter(|_| all || !dead.is_empty()) else {
         return;
     };
-    // If all ranks of a host are dead, a connection from there is one of theirs.
+    // If all ranks of a host are dead, a connection from there is one of theirs. Otherwise nothing
+    // tells whose it is: its port there is not the one by which its rank is known.
     let whole = |ip: IpAddr| {
         let mut all = (0..ofi.size).filter_map(|rank| Some((rank, address(rank)?)));
         let gone = |rank| rank != ofi.rank && ofi.shared.deaths.is_dead(rank);
         all.all(|(rank, address)| address.ip() != ip || gone(rank))
     };
-    let mine = match leaving && has_company(ofi) {
+    let mine = match all && has_company(ofi) {
         true => Some(watched(ofi, own)),
         false => None,
     };
+    let is_mine = |number: &RawFd| mine.as_ref().is_none_or(|mine| mine.contains(number));
+    let is_own = |address: SocketAddr| {
+        address.port() == own.port() && (address.ip() == own.ip() || own.ip().is_unspecified())
+    };
+    // A rank keeps its connection with itself, even if others declare it dead. (If it cannot tell
+    // its sockets from those of others in this process, it keeps the connections with these.)
+    let mut itself: Vec<SocketAddr> = Vec::new();
+    if outcast && !leaving {
+        let unseen = mine.as_ref().is_some_and(BTreeSet::is_empty);
+        let ends = sockets().filter(|end| unseen || is_mine(&end.number));
+        let ends = ends.filter(|end| end.there.is_some_and(is_own));
+        itself.extend(ends.map(|end| end.here));
+    }
     for Socket {
         number,
         fd,
@@ -61,12 +82,12 @@ fn shut(ofi: &Ofi, leaving: bool) {
         // This rank opened the connection to such a rank (`called`), or accepted it from one
         // (`calls`).
         let called = dead.contains(&there) || others.contains(&there);
-        let called = called && mine.as_ref().is_none_or(|mine| mine.contains(&number));
-        let own_ip = here.ip() == own.ip() || own.ip().is_unspecified();
-        let calls = here.port() == own.port() && own_ip;
+        let called = called && is_mine(&number);
+        let calls = is_own(here);
         let by_the_dead = || dead.iter().any(|dead| dead.ip() == there.ip()) && whole(there.ip());
-        if called || (calls && (leaving || by_the_dead())) {
-            // SAFETY: no memory is touched. The peer of this socket does not answer any more.
+        let by_others = || leaving || (outcast && !itself.contains(&there));
+        if called || (calls && (by_others() || by_the_dead())) {
+            // SAFETY: no memory is touched. This rank expects nothing more of this socket's peer.
             unsafe { libc::shutdown(fd.as_raw_fd(), libc::SHUT_RDWR) };
         }
     }
@@ -178,6 +199,7 @@ mod tests {
     use std::cell::OnceCell;
 
     use std::net::{TcpListener, TcpStream, UdpSocket};
+    use std::sync::Arc;
 
     use crate::progress::SILENCE;
     use portolan_core::config::MatchMode;
@@ -185,6 +207,8 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
+    use crate::deaths::roster::Roster;
+    use crate::shared::Shared;
     use crate::testing::{Count, opened_or_skipped};
 
     /// More polls than anything here takes.
@@ -274,8 +298,9 @@ mod tests {
         after(&mut zero, &mut others);
     }
 
-    /// Ranks of one process, each of which has opened a connection to another; one of them leaves.
-    fn one_hangs_up(matching: MatchMode) {
+    /// Ranks of one process, each of which has opened a connection to another; one of them leaves,
+    /// or is held to be dead (`outcast`).
+    fn one_hangs_up(matching: MatchMode, outcast: bool) {
         let config = Config {
             provider: Some("tcp".to_owned()),
             interface: Some("lo".to_owned()),
@@ -298,7 +323,12 @@ mod tests {
         let before: Vec<Socket> = sockets()
             .filter(|s| s.there.is_some() && joins(s))
             .collect();
-        super::all(&ranks[0]);
+        if outcast {
+            ranks[0].shared.deaths.declare(0, "a test says so");
+            connections(&ranks[0]);
+        } else {
+            super::all(&ranks[0]);
+        }
         let hung_up = |socket: &Socket| {
             let fd = socket.fd.as_raw_fd();
             let mut entry = libc::pollfd {
@@ -338,13 +368,76 @@ mod tests {
         };
         tell(one, two);
         tell(two, one);
-        assert_eq!(one.failures() + two.failures(), 0);
+        for living in 1..3 {
+            let dead = one.shared.deaths.is_dead(living);
+            assert!(!dead, "rank {living} is held to be dead");
+        }
     }
 
     #[test]
     fn who_hangs_up_cuts_nobody_elses_connections() {
-        one_hangs_up(MatchMode::Software);
-        one_hangs_up(MatchMode::Native);
+        one_hangs_up(MatchMode::Software, false);
+        one_hangs_up(MatchMode::Native, false);
+    }
+
+    #[test]
+    fn who_is_held_to_be_dead_cuts_its_own_connections() {
+        one_hangs_up(MatchMode::Software, true);
+        one_hangs_up(MatchMode::Native, true);
+    }
+
+    /// The program of rank 0 gets its buffers back when the rank learns that it is held to be dead.
+    /// Rank 1, which lives, is reading from one of them.
+    #[test]
+    fn nobody_reads_on_from_a_rank_that_is_told_of_its_own_death() {
+        let config = Config {
+            provider: Some("tcp".to_owned()),
+            interface: Some("lo".to_owned()),
+            ..Config::default()
+        };
+        let Some(mut ranks) = opened_or_skipped("a rank that is told it is dead", 2, &config)
+        else {
+            return; // The skip has been printed.
+        };
+        let [zero, one] = &mut ranks[..] else {
+            panic!("two ranks");
+        };
+        // What one knows, as a process, the other does not.
+        zero.shared = Arc::new(Shared::new(Roster::within(2), 2));
+        tell(one, zero);
+        let (source, mut target) = (vec![7_u8; LEN], vec![0_u8; LEN]);
+        // SAFETY: the source is there until the end of the test.
+        let exposure = unsafe { zero.expose(source.as_ptr(), LEN) }.expect("the provider has RMA");
+        let place = target.as_mut_ptr();
+        // SAFETY: the target is there until the end of the test.
+        let read = |one: &mut Ofi| unsafe { one.pull(0, &exposure, 0, place, LEN) };
+        while !one.link.memory.is_reading() {
+            assert_eq!(read(one), Pulled::Later);
+            one.poll(&mut Count(0));
+            zero.poll(&mut Count(0));
+        }
+        zero.shared.deaths.declare(0, "rank 1 says so");
+        while zero.failures() == 0 {
+            zero.poll(&mut Count(0));
+        }
+        assert_eq!(zero.shared.deaths.count(), 1, "it accuses nobody");
+        let mut polls = 0;
+        let end = loop {
+            match read(one) {
+                Pulled::Later => {}
+                end => break end,
+            }
+            one.poll(&mut Count(0));
+            zero.poll(&mut Count(0));
+            polls += 1;
+            assert!(polls < POLLS, "the read never ends");
+        };
+        assert_ne!(
+            end,
+            Pulled::Done,
+            "it has read from memory that was given back"
+        );
+        assert_eq!(zero.shared.deaths.count(), 1, "it accuses nobody");
     }
 
     #[test]

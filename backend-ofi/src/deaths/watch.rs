@@ -19,6 +19,7 @@ use portolan_core::transport::Bell;
 use crate::addr::Process;
 use crate::deaths::datagram::ROOM;
 use crate::deaths::pulse::{Out, Pulse};
+use crate::deaths::sever;
 use crate::endpoint::bell::EventBell;
 use crate::quirks::hung_calls::{Calls, LOOK, Patience};
 use crate::shared::Shared;
@@ -278,6 +279,10 @@ impl Heart {
         let now = Instant::now();
         if now >= self.next {
             self.next = now + self.period;
+            if self.pulse.doubts(shared) {
+                self.pulse
+                    .reach(sever::sockets().filter_map(|socket| socket.there));
+            }
             self.pulse.tick(shared, &mut out);
         } else {
             self.pulse.notice(shared, &mut out);
@@ -293,9 +298,9 @@ impl Heart {
     }
 
     fn send(&mut self, out: Out) {
-        for (to, bytes) in out {
+        for (rank, to, bytes) in out {
             let result = self.socket.send_to(&bytes, to);
-            self.pulse.sent(to, result.err().as_ref());
+            self.pulse.sent(rank, result.err().as_ref());
         }
     }
 
@@ -346,8 +351,51 @@ fn failed(call: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use portolan_core::transport::{Header, Transport};
+
     use super::*;
+    use crate::config::Config;
+    use crate::deaths::pulse::{Other, UNREACHED};
     use crate::deaths::roster::Roster;
+    use crate::shared::Contacts;
+    use crate::testing::{Count, opened_or_skipped};
+
+    /// The receiver never polls, so nothing comes back from it, and no datagram passes.
+    #[test]
+    fn a_connection_to_a_rank_that_computes_shows_that_the_network_joins_them() {
+        let config = Config {
+            provider: Some("tcp".to_owned()),
+            interface: Some("lo".to_owned()),
+            ..Config::default()
+        };
+        let what = "connections to a rank that computes";
+        let Some(mut ranks) = opened_or_skipped(what, 2, &config) else {
+            return; // The skip has been printed.
+        };
+        let zero = &mut ranks[0];
+        let endpoint = sever::parse(zero.addresses.of(1));
+        let nobody = std::net::SocketAddr::from(([127, 0, 0, 1], 9));
+        let other = Other::new(nobody, "another".to_owned(), 1, true).at(endpoint);
+        let provider = "tcp".to_owned();
+        let mut pulse = Pulse::new(0, 7, FAREWELL, provider, vec![None, Some(other)]);
+        let shared = Shared::new(Roster::within(2), 2);
+        shared.contacts.note(1, Contacts::SPOKEN);
+        let mut out = Out::new();
+        pulse.notice(&shared, &mut out);
+        (0..UNREACHED).for_each(|_| pulse.tick(&shared, &mut out));
+        let mut polls = 0;
+        while pulse.doubts(&shared) {
+            // SAFETY: rank 1 exists and is not rank 0; no bytes are read.
+            let _ = unsafe { zero.send_short(1, &Header::default(), std::ptr::null(), 0) };
+            zero.poll(&mut Count(0));
+            pulse.reach(sever::sockets().filter_map(|socket| socket.there));
+            polls += 1;
+            assert!(polls < 100_000, "the connection is not seen");
+        }
+        assert!(polls > 0, "there was a doubt before there was a connection");
+        pulse.tick(&shared, &mut out);
+        assert_eq!(shared.deaths.count(), 0);
+    }
 
     #[test]
     fn the_end_of_a_process_is_noted_whether_its_rank_has_left_or_not() {

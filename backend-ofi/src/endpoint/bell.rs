@@ -29,7 +29,7 @@ impl EventBell {
             if fd < 0 {
                 let error = std::io::Error::last_os_error();
                 return Err(format!(
-                    "eventfd, by which a rank is woken, failed: {error}"
+                    "eventfd, by which a rank is woken, failed: {error} (ulimit -n)"
                 ));
             }
             OwnedFd::from_raw_fd(fd)
@@ -47,8 +47,8 @@ impl EventBell {
         self.event.as_raw_fd()
     }
 
-    /// Makes sleeps brief, or as long as wanted. Relaxed: only threads that sleep write and read
-    /// it, ordered by the engine's lock.
+    /// Makes sleeps brief, or as long as wanted. Relaxed: it is written under the engine's lock. A
+    /// thread that sleeps has looked under that lock, too, and is rung if it has to look again.
     pub(crate) fn set_brief(&self, brief: bool) {
         self.brief.store(brief, Ordering::Relaxed);
     }

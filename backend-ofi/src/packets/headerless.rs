@@ -56,7 +56,9 @@ pub(crate) fn wire(word: u64) -> Wire {
 pub(crate) fn complete(wire: &mut Wire, job: u32, peer: &Peer) {
     // An acknowledgement ahead of the last one covers at most the packets under way, which may be a
     // whole window. A larger distance means that it is behind: a packet that acknowledged more has
-    // overtaken it.
+    // overtaken it. (If as many as 256 - `open` more were acknowledged before it came, it would
+    // pass for one ahead. So nothing goes without a header where packets overtake each other:
+    // `caps::words`.)
     let open = peer.sent.wrapping_sub(peer.acked);
     let nearest = |low: u32, known: u32| match low.wrapping_sub(known) & 0xff {
         ahead if ahead <= open => known.wrapping_add(ahead),

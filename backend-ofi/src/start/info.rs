@@ -239,6 +239,13 @@ impl Info {
         unsafe { (*self.get_mut().ep_attr).max_msg_size = len };
     }
 
+    /// Pretends that messages overtake each other.
+    #[cfg(test)]
+    pub(crate) fn set_no_order(&mut self) {
+        // SAFETY: a description has all of its parts.
+        unsafe { (*self.get_mut().tx_attr).msg_order = 0 };
+    }
+
     /// Pretends that the provider lets its queues overflow.
     #[cfg(test)]
     pub(crate) fn let_overflow(&mut self) {

@@ -1,5 +1,6 @@
 //! How a rank starts: the library, the provider, the network, and how the ranks come together.
 //!
+//! - [`descriptors`]: whether this process may open as many as the job needs
 //! - [`info`]: descriptions of what providers offer, in the library's own memory
 //! - [`interfaces`]: the network interfaces of this machine, by their names and addresses, and
 //!   which of them are down
@@ -11,6 +12,7 @@
 //! - [`verdict`]: what the ranks tell each other before they communicate, and whether they can work
 //!   together
 
+pub(crate) mod descriptors;
 pub(crate) mod info;
 pub(crate) mod interfaces;
 pub(crate) mod library;

@@ -15,8 +15,32 @@ fn stack(card: &Card) -> (&str, &str) {
 }
 
 /// The host and the address of a rank, for messages.
-fn place(rank: usize, card: &Card, address: SocketAddr) -> String {
-    format!("rank {rank} (on {}) is at {}", card.host, address.ip())
+fn place(rank: usize, card: &Card) -> String {
+    let address = match sever::parse(&card.address) {
+        Some(address) => address.ip().to_string(),
+        None => format!("an address of {} bytes", card.address.len()),
+    };
+    format!("rank {rank} (on {}) is at {address}", card.host)
+}
+
+/// Why the ranks' addresses, which are IP addresses, cannot be in one vector of a provider, which
+/// takes one family and reads as many bytes as that has; `None` if they can. It does not matter on
+/// which nodes the ranks are. Every rank comes to the same verdict.
+pub(crate) fn mixed(cards: &[Card]) -> Option<String> {
+    let kind = |card: &Card| {
+        (
+            card.address.len(),
+            card.address.get(..2).map(<[u8]>::to_vec),
+        )
+    };
+    let first = cards.first()?;
+    let mut others = cards.iter().enumerate();
+    let (rank, other) = others.find(|(_, card)| kind(card) != kind(first))?;
+    Some(format!(
+        "the ranks' addresses are of different families: {}; {}",
+        place(0, first),
+        place(rank, other)
+    ))
 }
 
 /// Why ranks of different nodes cannot communicate; `None` if nothing shows that they cannot. Every
@@ -28,28 +52,20 @@ pub(crate) fn apart(cards: &[Card]) -> Option<String> {
     let known: Vec<(usize, &Card, SocketAddr)> = known
         .filter_map(|(rank, card)| Some((rank, card, sever::parse(&card.address)?)))
         .collect();
-    let (first, own, address) = *known.first()?;
+    let (first, own, _) = *known.first()?;
     let other = known
         .iter()
         .find(|(_, card, _)| stack(card) != stack(own))?;
     // A rank that can only be reached on its own node, while some other rank is on another node.
-    let inward = known.iter().find(|(_, _, address)| is_inward(address.ip()));
-    if let Some(&(rank, card, inside)) = inward {
-        let elsewhere = match stack(card) == stack(own) {
-            true => place(other.0, other.1, other.2),
-            false => place(first, own, address),
-        };
-        return Some(format!(
-            "{}, which nobody on another node reaches; {elsewhere}",
-            place(rank, card, inside)
-        ));
-    }
-    let is_other = |ip: SocketAddr| ip.is_ipv4() != address.is_ipv4();
-    let (rank, card, strange) = known.into_iter().find(|&(_, _, ip)| is_other(ip))?;
+    let mut all = known.iter();
+    let &(rank, card, _) = all.find(|(_, _, address)| is_inward(address.ip()))?;
+    let elsewhere = match stack(card) == stack(own) {
+        true => place(other.0, other.1),
+        false => place(first, own),
+    };
     Some(format!(
-        "the ranks' addresses are of different families: {}; {}",
-        place(first, own, address),
-        place(rank, card, strange)
+        "{}, which nobody on another node reaches; {elsewhere}",
+        place(rank, card)
     ))
 }
 
@@ -176,13 +192,31 @@ mod tests {
 
     #[test]
     fn families_do_not_mix() {
-        let cards = [
-            card("a", bytes("10.0.0.1")),
-            card("b", bytes("10.0.0.2")),
-            card("b", bytes("fd00::1")),
-        ];
-        let why = apart(&cards).unwrap();
-        let wanted = "rank 0 (on host-of-a) is at 10.0.0.1; rank 2 (on host-of-b) is at fd00::1";
-        assert!(why.contains(wanted), "{why}");
+        for node in ["a", "b"] {
+            let cards = [
+                card("a", bytes("10.0.0.1")),
+                card(node, bytes("10.0.0.2")),
+                card(node, bytes("fd00::1")),
+            ];
+            let why = mixed(&cards).unwrap();
+            let wanted = format!(
+                "rank 0 (on host-of-a) is at 10.0.0.1; rank 2 (on host-of-{node}) is at fd00::1"
+            );
+            assert!(why.contains(&wanted), "{why}");
+            assert_eq!(mixed(&cards[..2]), None);
+        }
+        assert_eq!(mixed(&[]), None);
+    }
+
+    #[test]
+    fn addresses_that_are_cut_off_are_found() {
+        let whole = bytes("::1");
+        let cards = [&whole[..], &whole[..16], &[]].map(|bytes| card("a", bytes.to_vec()));
+        let why = mixed(&cards[..2]).unwrap();
+        assert!(
+            why.contains("rank 1 (on host-of-a) is at an address of 16 bytes"),
+            "{why}"
+        );
+        assert!(mixed(&[cards[0].clone(), cards[2].clone()]).is_some());
     }
 }

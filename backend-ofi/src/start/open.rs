@@ -5,8 +5,8 @@
 //!    why it could not.
 //! 2. Fence. Every rank reads all cards and comes to the same verdict about them.
 //! 3. The processes of a node share the roster of the first of them, and watch each other. For
-//!    that, a rank needs the others' cards, and descriptors, of which it may have too few. So every
-//!    rank publishes whether it succeeded.
+//!    that, a rank needs the others' cards, and descriptors, of which it may have too few, as well as
+//!    for its connections. So every rank publishes whether it succeeded.
 //! 4. Fence. Every rank reads what all others have published.
 //!
 //! If they come to an error at 2 or 4, there is another fence before any of them returns it.
@@ -27,6 +27,7 @@ use crate::caps;
 use crate::config::Config;
 use crate::deaths::pulse::{Other, Pulse};
 use crate::deaths::roster::Roster;
+use crate::deaths::sever;
 use crate::deaths::watch::{Heart, Watcher};
 use crate::endpoint::link::Link;
 use crate::ofi::{Ofi, Seat};
@@ -34,8 +35,8 @@ use crate::packets::wire::Wire;
 use crate::quirks::acquaint;
 use crate::shared::Shared;
 use crate::start::info::Info;
-use crate::start::provider;
 use crate::start::verdict::{judge, published, read, same_format, strangers, unavailable};
+use crate::start::{descriptors, provider};
 
 /// Makes one rank of a job of processes. Collective: every rank of the job calls it.
 ///
@@ -84,8 +85,14 @@ fn meet(job: &mut dyn Bootstrap, config: &Config) -> Result<Ofi> {
         strangers(&cards)?;
     }
     let ofi = join(made?, (rank, job_number(job.job_id())), &cards, config);
-    let text = match &ofi {
-        Ok(_) => "card ".to_owned(),
+    // Last, since everything that is open counts. A rank that could not connect to all others keeps
+    // what it has opened until they have joined it.
+    let able = match &ofi {
+        Ok(ofi) => descriptors::suffice(&ofi.link.domain.info, size),
+        Err(error) => Err(error.clone()),
+    };
+    let text = match able {
+        Ok(()) => "card ".to_owned(),
         Err(error) => format!("error {}", error.to_string().replace('\n', " ")),
     };
     read(&published(job, "joined", &text)?, |_| Ok(())).and(ofi)
@@ -156,6 +163,7 @@ pub(crate) fn in_process_as(
     (library, info): (Library, Info),
 ) -> Result<Vec<Ofi>, Error> {
     let needed = acquaint::is_needed(library.version(), &info);
+    descriptors::prepare(&info, n, n);
     // The first endpoint's trial of the provider is enough.
     let open = |rank| Link::new(library, info.duplicate()?, config, n, rank > 0);
     let opened: Vec<Link> = (0..n)
@@ -293,6 +301,7 @@ fn make(config: &Config, size: u32) -> Result<Made> {
     if let Some(accelerators) = &mut info.memory {
         accelerators.apart = true;
     }
+    descriptors::prepare(&info, 1, size);
     let link = Link::new(library, info, config, size, false).map_err(unavailable)?;
     let roster = Roster::create(size).map_err(unavailable)?;
     let socket = socket(config, link.domain.info.ip()).map_err(|error| {
@@ -344,12 +353,9 @@ fn heart(
     let own = &cards[rank as usize];
     let others = (0..).zip(cards).map(|(peer, card)| {
         let address = card.pulse.filter(|_| peer != rank)?;
-        Some(Other::new(
-            address,
-            card.host.clone(),
-            nodes[peer as usize],
-            card.node != own.node,
-        ))
+        let (node, far) = (nodes[peer as usize], card.node != own.node);
+        let other = Other::new(address, card.host.clone(), node, far);
+        Some(other.at(sever::parse(&card.address)))
     });
     // With a shorter period, there would be nothing but heartbeats.
     let period = config.heartbeat.max(SHORTEST);

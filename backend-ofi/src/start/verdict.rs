@@ -109,6 +109,12 @@ pub(crate) fn judge(cards: &[Card], ip: bool) -> Result<()> {
                 "choose a provider that joins nodes, such as PORTOLAN_OFI_PROVIDER=tcp, on each of them",
             ));
         }
+        if let Some(why) = networks::mixed(cards).filter(|_| ip) {
+            return Err(unavailable(why).remedy(
+                "name one network, by its interface or by an address of one family, with \
+                 PORTOLAN_OFI_INTERFACE for every rank",
+            ));
+        }
         return match networks::apart(cards).filter(|_| ip) {
             None => Ok(()),
             Some(why) => Err(unavailable(why).remedy(

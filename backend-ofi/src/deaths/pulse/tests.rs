@@ -18,6 +18,10 @@ fn address(rank: usize) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, rank as u8], 1000))
 }
 
+fn endpoint(rank: usize) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, rank as u8], 2000))
+}
+
 impl Net {
     /// One rank on each of the given nodes.
     fn new(nodes: &[u32]) -> Self {
@@ -26,7 +30,8 @@ impl Net {
             let other = |rank: usize| {
                 let host = format!("node{}", nodes[rank]);
                 let (node, far) = (nodes[rank], nodes[rank] != nodes[own]);
-                (rank != own).then(|| Other::new(address(rank), host, node, far))
+                let other = || Other::new(address(rank), host, node, far).at(Some(endpoint(rank)));
+                (rank != own).then(other)
             };
             let others = (0..size).map(other).collect();
             let period = Duration::from_secs(5);
@@ -60,7 +65,7 @@ impl Net {
         for (rank, (pulse, shared)) in self.ranks.iter_mut().enumerate() {
             let mut out = Out::new();
             what(pulse, shared, &mut out);
-            under_way.extend(out.into_iter().map(|(to, bytes)| (rank, to, bytes)));
+            under_way.extend(out.into_iter().map(|(_, to, bytes)| (rank, to, bytes)));
         }
         while let Some((from, to, bytes)) = under_way.pop() {
             self.sent += 1;
@@ -78,7 +83,7 @@ impl Net {
             let mut out = Out::new();
             pulse.heard(address(from), &bytes, shared, &mut out);
             pulse.notice(shared, &mut out);
-            under_way.extend(out.into_iter().map(|(next, bytes)| (to, next, bytes)));
+            under_way.extend(out.into_iter().map(|(_, next, bytes)| (to, next, bytes)));
         }
     }
 
@@ -300,7 +305,9 @@ fn silence_is_a_loss_after_four_periods_and_everybody_hears_of_it() {
     }
     net.tick();
     let why = net.why(0, 3).expect("lost in the fifth period");
-    assert!(why.contains("10.0.0.3:1000 on node2") && why.contains("PORTOLAN_OFI_HEARTBEAT"));
+    for part in ["10.0.0.3:1000 on node2", "PORTOLAN_OFI_HEARTBEAT=0 allows"] {
+        assert!(why.contains(part), "{why}");
+    }
     for rank in [1, 2] {
         let why = net.why(rank, 3).expect("reported, or found");
         let cause = "no heartbeat has come from 10.0.0.3";
@@ -394,6 +401,82 @@ fn silence_means_nothing_where_packets_come_and_heartbeats_never_did() {
     net.ranks[0].1.contacts.note(1, Contacts::ARRIVED);
     (0..3 * UNREACHED).for_each(|_| net.tick());
     assert_eq!(net.why(0, 1), None);
+}
+
+/// Ranks that are neighbours and have nothing to say to each other.
+#[test]
+fn silence_means_nothing_between_quiet_ranks_where_heartbeats_never_came() {
+    let mut net = Net::new(&[0, 1, 2, 2]);
+    net.cut = (0..4)
+        .flat_map(|one| (0..one).map(move |other| (one, other)))
+        .collect();
+    (0..3 * UNREACHED).for_each(|_| net.tick());
+    assert!((0..4).all(|rank| net.dead(rank).is_empty()));
+    assert!(net.ranks.iter().all(|(pulse, _)| pulse.warned));
+    // Later, one has something to say, and does not reach the other.
+    net.speak(0, 1);
+    (0..UNREACHED).for_each(|_| net.tick());
+    assert_eq!(net.dead(0), []);
+    net.tick();
+    assert_eq!(
+        net.dead(0),
+        [1],
+        "and nothing is concluded about the others"
+    );
+}
+
+/// The receiver computes, so that no packet of its comes back.
+#[test]
+fn silence_means_nothing_where_there_is_a_connection_and_heartbeats_never_came() {
+    let mut net = Net::new(&[0, 1, 1]);
+    net.cut = vec![(0, 1), (0, 2)];
+    net.speak(0, 1);
+    for _ in 0..3 * UNREACHED {
+        let (pulse, shared) = &mut net.ranks[0];
+        if pulse.doubts(shared) {
+            pulse.reach([address(1), endpoint(1)].into_iter());
+            assert!(!pulse.doubts(shared));
+        }
+        net.tick();
+    }
+    assert_eq!(net.dead(0), []);
+    // A packet shows the same for the other ranks of its node.
+    net.ranks[0].1.contacts.note(1, Contacts::ARRIVED);
+    net.speak(0, 2);
+    (0..3 * UNREACHED).for_each(|_| net.tick());
+    assert_eq!(net.dead(0), []);
+}
+
+/// Datagrams to one node are blocked. Another one is lost.
+#[test]
+fn a_node_whose_heartbeats_never_came_is_not_lost_with_another() {
+    let mut net = Net::new(&[0, 1, 2]);
+    net.cut = vec![(0, 1), (1, 2)];
+    (0..2).for_each(|_| net.tick());
+    net.cut = vec![(0, 1), (1, 2), (0, 2)];
+    net.tick_until_lost();
+    assert_eq!(net.dead(0), [2]);
+}
+
+/// Otherwise all ranks that find a death would tell rank 0 first.
+#[test]
+fn each_rank_begins_with_the_next_one() {
+    let mut net = Net::new(&[0, 1, 2, 3]);
+    let (pulse, shared) = &mut net.ranks[2];
+    let mut out = Out::new();
+    pulse.notice(shared, &mut out);
+    out.clear();
+    shared.deaths.declare(1, "it sent nonsense");
+    pulse.notice(shared, &mut out);
+    let to: Vec<u32> = out.iter().map(|(rank, ..)| *rank).collect();
+    // The death leaves it with another neighbour, which is asked first.
+    assert_eq!(to, [0, 3, 0, 1]);
+    let error = std::io::Error::from_raw_os_error(libc::ENETUNREACH);
+    pulse.sent(3, Some(&error));
+    let errors = pulse
+        .others()
+        .map(|(rank, other)| (rank, other.error.is_some()));
+    assert!(errors.eq([(3, true), (0, false), (1, false)]));
 }
 
 #[test]

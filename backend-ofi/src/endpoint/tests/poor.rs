@@ -74,6 +74,24 @@ fn what_is_longer_than_the_providers_longest_message_goes_in_pieces() {
     }
 }
 
+/// The word of a packet without a header does not tell an acknowledgement that many have overtaken.
+#[test]
+fn where_messages_overtake_each_other_all_packets_have_headers() {
+    for provider in ["tcp", "shm"] {
+        let what = format!("messages that overtake each other over {provider}");
+        let Some(ranks) = changed(&what, provider, |_| {}) else {
+            continue;
+        };
+        assert!(
+            ranks[0].words,
+            "{provider} keeps the order, and transmits words"
+        );
+        let ranks = changed(&what, provider, Info::set_no_order).expect("it opened a moment ago");
+        assert!(!ranks[0].words, "{provider}");
+        send_long(ranks);
+    }
+}
+
 #[test]
 fn addresses_may_be_kept_as_a_table() {
     for provider in PROVIDERS {

@@ -33,3 +33,34 @@ fn a_rank_whose_datagram_may_be_lost_does_not_sleep() {
         zero.poll(&mut Nobody);
     }
 }
+
+/// At level Multiple one thread sleeps while another sends. The provider has no room for its
+/// packet yet, and nothing that arrives will show that it has.
+#[test]
+fn a_packet_that_has_to_wait_wakes_a_thread_that_sleeps() {
+    let Some(mut ranks) = pair("tcp", Way::Asked) else {
+        return; // The skip has been printed.
+    };
+    let [zero, one] = &mut ranks;
+    let bell = zero.bell();
+    zero.arm();
+    let seen = bell.seen();
+    zero.poll(&mut Nobody);
+    assert!(!zero.bell.is_brief(), "there is nothing to do yet");
+    assert_eq!(bell.seen(), seen);
+    // The ranks are not connected yet. The packet is longer than what is copied in the call.
+    let data = vec![7; zero.link.limits.bulk];
+    // SAFETY: rank 1 exists and is not rank 0; as many bytes are readable.
+    let sent = unsafe { zero.send_bulk_from(1, &Header::default(), data.as_ptr(), data.len()) };
+    assert_eq!(sent, Sent::Done);
+    assert!(!zero.waiting.is_empty(), "the provider has taken it");
+    assert_ne!(bell.seen(), seen, "the other thread sleeps on");
+    assert!(zero.bell.is_brief());
+    let mut heard = Heard(0);
+    while heard.0 == 0 {
+        zero.poll(&mut Nobody);
+        one.poll(&mut heard);
+    }
+    zero.disarm();
+    assert_eq!(heard.0, data.len());
+}

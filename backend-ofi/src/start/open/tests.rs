@@ -126,6 +126,30 @@ fn nobody_ends_before_all_know_why() {
     }
 }
 
+/// All ranks are on one node.
+#[test]
+fn ranks_with_addresses_of_other_families_do_not_start() {
+    let change = |_: u32, key: &str, card: &mut Card| {
+        if key == "ofi.rank.1" {
+            let family = (libc::AF_INET6 as u16).to_ne_bytes();
+            card.address = [&family[..], &[0; 25], &[1]].concat();
+        }
+    };
+    let Some(ends) = errors("ranks with addresses of two families", change) else {
+        return; // The skip has been printed.
+    };
+    for part in [
+        "rank 0",
+        "is at 127.0.0.1; rank 1",
+        "PORTOLAN_OFI_INTERFACE",
+    ] {
+        assert!(ends[0].0.contains(part), "{}", ends[0].0);
+    }
+    for (error, fences) in &ends {
+        assert_eq!((error, *fences), (&ends[0].0, 2));
+    }
+}
+
 #[test]
 fn nodes_are_numbered_as_they_come() {
     let cards = [card("b", ""), card("a", ""), card("b", ""), card("c", "")];
