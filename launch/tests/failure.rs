@@ -104,6 +104,10 @@ fn trials() -> Vec<Trial> {
     let hears = "the_launcher_hears_of_a_failure_from_who_has_failed";
     trials.push(Trial::test(hears, failing));
     trials.push(Trial::test(
+        "a_launcher_that_hears_late_blames_who_has_failed",
+        failing_unheard,
+    ));
+    trials.push(Trial::test(
         "killed_launcher_of_scripts_that_have_left_the_group",
         outside_of_the_group,
     ));
@@ -115,6 +119,24 @@ fn trials() -> Vec<Trial> {
 /// message.
 fn failing() -> Result<(), Failed> {
     let outcome = rank::play(&["--timeout", "30"], 2, "failing");
+    outcome.expect_code(7);
+    outcome.expect_err(&["portolan run: rank 1 (pid ", "exited with code 7"]);
+    nothing_in_shared_memory()
+}
+
+/// The same while the launcher is stopped: it finds that both ranks have ended, the one that failed
+/// and the one that has seen that, and has asked for the job's end.
+fn failing_unheard() -> Result<(), Failed> {
+    let (child, pids) = started(rank::command(&["--timeout", "30"], 2, "failing-loudly"), 2);
+    signal(child.id(), libc::SIGSTOP);
+    for line in pids {
+        let pid = line.trim().to_owned();
+        // Its first thread may be the first that has ended.
+        let threads = || std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+        wait_until("the end of a rank", || !is_alive(&pid) && threads() < 2);
+    }
+    signal(child.id(), libc::SIGCONT);
+    let outcome = finish(child);
     outcome.expect_code(7);
     outcome.expect_err(&["portolan run: rank 1 (pid ", "exited with code 7"]);
     nothing_in_shared_memory()

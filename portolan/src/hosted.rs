@@ -127,7 +127,7 @@ impl<D: Device> Hosted<D> {
             .on_rank(attributes.world_rank)
             .on_device(attributes.name);
         if errors == Errors::Abort && error.kind() != ErrorKind::MayBlock {
-            self.abort(1, Some(&name()), Some(&error.to_string()));
+            self.abort_because_of(&error, Some(&name()));
         }
         self.note_error(&error);
         error
@@ -138,7 +138,7 @@ impl<D: Device> Hosted<D> {
     #[cold]
     pub(crate) fn note_error(&self, error: &Error) {
         if self.fatal_failures && error.kind() == ErrorKind::PeerFailed {
-            self.abort(1, None, Some(&error.to_string()));
+            self.abort_because_of(error, None);
         }
         if error.kind() == ErrorKind::PeerFailed {
             self.told.store(true, Ordering::Relaxed);
@@ -154,6 +154,22 @@ impl<D: Device> Hosted<D> {
         if !elsewhere.contains(&error.kind()) {
             self.troubled.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Ends the job because of an error. If that is the failure of a rank, the launcher is told
+    /// which, so that it blames that one.
+    fn abort_because_of(&self, error: &Error, facility: Option<&str>) -> ! {
+        let text = error.to_string();
+        let failed = error
+            .peer()
+            .filter(|_| error.kind() == ErrorKind::PeerFailed);
+        if let Some(mut bootstrap) = self.take_bootstrap() {
+            match failed {
+                Some(failed) => bootstrap.abort_because_of(failed, 1, &text),
+                None => bootstrap.abort(1, &text),
+            }
+        }
+        self.device.abort(1, facility, Some(&text))
     }
 
     /// Whether the program has been told that a rank has failed.

@@ -69,6 +69,13 @@ pub trait Bootstrap: Send {
     /// to do about it.
     fn abort(&mut self, code: i32, message: &str);
 
+    /// The same, because rank `failed` has failed: a launcher that sees how that rank has ended
+    /// blames it, and not this one.
+    fn abort_because_of(&mut self, failed: u32, code: i32, message: &str) {
+        let _ = failed;
+        self.abort(code, message);
+    }
+
     /// Tells the launcher something that it may combine with the reports of other ranks. `what`
     /// names the subject, without blanks. There is no answer. A launcher that does not support
     /// reports is not told.

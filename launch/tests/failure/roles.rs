@@ -15,7 +15,7 @@ const LARGE: usize = 4 << 20;
 pub(crate) fn play(role: &str) -> ExitCode {
     match role {
         "before" | "joined" | "mapped" => start(role),
-        "failing" => failing(),
+        "failing" | "failing-loudly" => failing(role),
         "message" | "blocking" | "started" | "planned" | "created" => {
             portolan::run(|world| misuse(role, &world))
         }
@@ -142,10 +142,16 @@ fn misuse(role: &str, world: &World) -> Result<()> {
 
 /// Rank 1 announces a long message and fails. Its process exits once rank 0, which then receives,
 /// has ended or sleeps.
-fn failing() -> ExitCode {
+fn failing(role: &str) -> ExitCode {
     let (mut partner, mut left) = (None, None);
     let code = portolan::run(|world| {
         let comm = world.comm();
+        if role == "failing-loudly" {
+            // From here on the rank needs nothing of the launcher, which is going to be stopped.
+            println!("{}", std::process::id());
+            let launcher = std::os::unix::process::parent_id().to_string();
+            wait_for(|| crate::state(&launcher) == Some('T'));
+        }
         if comm.rank() == 0 {
             let left = left_by(std::process::id());
             comm.send_one(&std::process::id(), 1, 2)?;

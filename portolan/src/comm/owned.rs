@@ -363,9 +363,9 @@ const CLOSELY: u32 = 64;
 ///
 /// At level [`Single`](crate::Single) no other thread may use the device, so awaiting polls without
 /// pause: it keeps one thread of its executor busy, and the other tasks of that thread take turns
-/// with it. The same holds for devices of one's own ([`World::from_device`](crate::World)), for the
-/// ranks of [`World::in_process`](crate::World::in_process), and if no thread can be started (which
-/// is logged).
+/// with it. The same holds for devices of one's own
+/// ([`World::from_device`](crate::World::from_device)), for the ranks of
+/// [`in_process`](crate::in_process), and if no thread can be started (which is logged).
 #[derive(Debug)]
 #[must_use = "futures do nothing unless they are polled"]
 pub struct RequestFuture<R> {

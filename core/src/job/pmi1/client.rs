@@ -11,7 +11,8 @@ use super::{Lines, Message};
 const LINE_LIMIT: usize = 1024;
 
 /// Longest reason of an abort, escaped: what the rest of its line leaves.
-const REASON_LIMIT: usize = LINE_LIMIT - "cmd=abort exitcode=-2147483648 reason=\n\0".len();
+const REASON_LIMIT: usize =
+    LINE_LIMIT - "cmd=abort exitcode=-2147483648 failed=4294967295 reason=\n\0".len();
 
 /// A stream to the launcher.
 pub(super) trait Stream: Read + Write + Send {}
@@ -308,14 +309,11 @@ impl Bootstrap for Client {
     }
 
     fn abort(&mut self, code: i32, message: &str) {
-        let mut request = Message::new("abort").with("exitcode", code);
-        if self.kind == "pmi-1 (portolan run)" {
-            // A Portolan extension.
-            request = request.with("reason", escaped_beginning(message, REASON_LIMIT));
-        }
-        if let Err(error) = self.say(&request) {
-            crate::log!(ERROR, rank = self.rank, %error, "cannot tell the launcher to abort");
-        }
+        self.ask_to_end(None, code, message);
+    }
+
+    fn abort_because_of(&mut self, failed: u32, code: i32, message: &str) {
+        self.ask_to_end(Some(failed), code, message);
     }
 
     fn report(&mut self, what: &str, text: &str) {
@@ -345,6 +343,23 @@ impl Bootstrap for Client {
 
     fn kind(&self) -> &'static str {
         self.kind
+    }
+}
+
+impl Client {
+    /// Asks the launcher to end the job, perhaps because a rank has failed.
+    fn ask_to_end(&mut self, failed: Option<u32>, code: i32, message: &str) {
+        let mut request = Message::new("abort").with("exitcode", code);
+        if self.kind == "pmi-1 (portolan run)" {
+            // Portolan's extensions.
+            if let Some(failed) = failed {
+                request = request.with("failed", failed);
+            }
+            request = request.with("reason", escaped_beginning(message, REASON_LIMIT));
+        }
+        if let Err(error) = self.say(&request) {
+            crate::log!(ERROR, rank = self.rank, %error, "cannot tell the launcher to abort");
+        }
     }
 }
 

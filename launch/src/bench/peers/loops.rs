@@ -136,6 +136,7 @@ mod tests {
     use crate::bench::job::{Watch, start};
     use crate::bench::output::Output;
     use crate::os;
+    use crate::run::leftovers;
 
     /// Processor time that a process has used, in hundredths of a second.
     fn used(pid: i32) -> u64 {
@@ -184,6 +185,8 @@ mod tests {
         os::kill(other, libc::SIGKILL);
         watch.until_end_of(&child).unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(2));
+        // What libfabric's provider leaves there.
+        leftovers::remove(&[pid, other]);
         let said = remarks.text();
         assert!(
             said.contains("the other rank: is not there any more"),

@@ -19,7 +19,7 @@ use super::stdin::Terminal;
 use super::strangers::Strangers;
 use super::stuck::Board;
 use super::verdict::{self, Failure};
-use crate::os::{self, Guard, Interest, Signals};
+use crate::os::{self, Guard, Interest, Signals, Status};
 
 /// How often a launcher in the background checks whether it may read the terminal again.
 const FOREGROUND: Duration = Duration::from_millis(300);
@@ -51,6 +51,7 @@ pub(super) fn run(job: Job) -> u8 {
         code: 0,
         last_words: None,
         passed_on: None,
+        ended: Vec::new(),
         inner: Vec::new(),
     };
     while !state.is_over() {
@@ -96,6 +97,8 @@ struct EventLoop {
     last_words: Option<String>,
     /// The last signal from outside that asked for the end, which has been passed on to the ranks.
     passed_on: Option<i32>,
+    /// Ranks that have ended and are still to be judged.
+    ended: Vec<(usize, Status)>,
     /// Processes that ranks' scripts have started. Files that they leave behind are found by pid.
     inner: Vec<i32>,
 }

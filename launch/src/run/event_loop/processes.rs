@@ -45,7 +45,8 @@ impl EventLoop {
     }
 
     pub(super) fn reap(&mut self) {
-        let mut ended = Vec::new();
+        // Those that are about to be judged already, if this is called meanwhile.
+        let before = self.ended.len();
         while let Some((pid, status)) = os::reap() {
             // Other pids are those of the guard and of adopted processes.
             if let Some(rank) = self
@@ -55,21 +56,38 @@ impl EventLoop {
                 .position(|r| r.running && r.pid == pid)
             {
                 self.job.ranks[rank].running = false;
-                ended.push((rank, status));
+                self.ended.push((rank, status));
             }
             self.job.strangers.forget(pid);
         }
         // If several have ended at once, a rank that was killed is more likely the cause than one
         // that exited. It is judged first, before the messages of the others are read.
-        ended.sort_by_key(|(_, status)| matches!(status, Status::Code(_)));
-        for (rank, status) in ended {
-            // The last messages of the rank may explain why it ended.
-            self.serve(rank);
-            self.job.ranks[rank].pmi = None;
-            let number = self.job.ranks[rank].number;
-            self.job.server.gone(number);
-            self.job.board.forget(number);
-            self.judge(rank, status);
+        let by_itself = |(_, status): &(_, Status)| matches!(status, Status::Code(_));
+        self.ended[before..].sort_by_key(by_itself);
+        while self.ended.len() > before {
+            self.conclude(before);
+        }
+    }
+
+    /// Judges the rank at this place among those that have ended.
+    fn conclude(&mut self, place: usize) {
+        let (rank, status) = self.ended.remove(place);
+        // The last messages of the rank may explain why it ended.
+        self.serve(rank);
+        self.job.ranks[rank].pmi = None;
+        let number = self.job.ranks[rank].number;
+        self.job.server.gone(number);
+        self.job.board.forget(number);
+        self.judge(rank, status);
+    }
+
+    /// If this rank has ended together with the one that is being judged, it is judged first: the
+    /// other one has asked for the job's end because of its failure.
+    pub(super) fn judge_first(&mut self, failed: Option<u32>) {
+        let ranks = &self.job.ranks;
+        let is_it = |&(rank, _): &(usize, Status)| Some(ranks[rank].number) == failed;
+        if let Some(place) = self.ended.iter().position(is_it) {
+            self.conclude(place);
         }
     }
 

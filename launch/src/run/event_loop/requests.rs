@@ -52,10 +52,16 @@ impl EventLoop {
                     }
                 }
                 Reaction::Joins(rank) => self.find_processes(rank),
-                Reaction::Abort { rank, code, reason } => {
+                Reaction::Abort {
+                    rank,
+                    code,
+                    failed,
+                    reason,
+                } => {
                     // The rank may abort because it has seen another rank die. Then that other rank
                     // is to blame.
                     self.await_the_dying(rank);
+                    self.judge_first(failed);
                     let pid = self.job.ranks[rank as usize].pid;
                     let failure = Failure::abort(rank, pid, code, reason.as_deref());
                     self.fail(failure, Some(rank as usize));

@@ -26,6 +26,8 @@ pub(in super::super) enum Reaction {
         rank: u32,
         /// The exit code for the job.
         code: i32,
+        /// The rank whose failure is the reason, if it says so.
+        failed: Option<u32>,
         /// The reason, if the rank gave one.
         reason: Option<String>,
     },
@@ -325,10 +327,14 @@ fn abort(rank: u32, message: &Message) -> Reaction {
         .field("exitcode")
         .and_then(|code| code.parse().ok())
         .unwrap_or(1);
+    let failed = message
+        .field("failed")
+        .and_then(|failed| failed.parse().ok());
     let reason = message.field("reason").and_then(Message::unescape);
     Reaction::Abort {
         rank,
         code,
+        failed,
         reason: reason.filter(|text| !text.is_empty()),
     }
 }

@@ -152,17 +152,21 @@ fn a_rank_joins_once() {
 
 #[test]
 fn an_abort_carries_code_and_reason() {
-    let mut server = server(1);
-    let reaction = say(&mut server, 0, "cmd=abort exitcode=7 reason=no%20luck");
-    let reason = Some("no luck".to_owned());
-    assert_eq!(
-        reaction,
-        [Reaction::Abort {
-            rank: 0,
-            code: 7,
-            reason
-        }]
-    );
+    for (cause, failed) in [("", None), (" failed=3", Some(3)), (" failed=x", None)] {
+        let mut server = server(1);
+        let line = format!("cmd=abort exitcode=7{cause} reason=no%20luck");
+        let reaction = say(&mut server, 0, &line);
+        let reason = Some("no luck".to_owned());
+        assert_eq!(
+            reaction,
+            [Reaction::Abort {
+                rank: 0,
+                code: 7,
+                failed,
+                reason
+            }]
+        );
+    }
 }
 
 #[test]
