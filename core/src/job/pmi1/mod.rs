@@ -19,7 +19,8 @@
 //!
 //! `portolan run` adds `reports=1` to its answer to `init`, and then takes lines
 //! `cmd=report what=NAME text=TEXT`, which are not answered
-//! ([`Bootstrap::report`](super::Bootstrap)).
+//! ([`Bootstrap::report`](super::Bootstrap)). A rank that it has started may add `reason=TEXT` to
+//! `abort`, and `failed=RANK` if that rank's failure is the reason.
 //!
 //! [`Message`] is one line, [`Lines`] cuts a stream into lines; the server in the launcher uses
 //! both. Neither does any input or output, and neither panics on any bytes.
