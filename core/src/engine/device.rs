@@ -432,8 +432,11 @@ unsafe impl<T: Transport, L: Level> Device for Engine<T, L> {
     fn register_handler(&self, id: HandlerId, handler: Handler) -> Result<()> {
         let mut state = self.state.lock();
         state.proto.register_handler(id, handler)?;
-        // The handler may have just been given messages that had come before.
+        // The handler may have just been given messages that had come before, and have answered.
         state.do_noted();
+        if state.proto.has_outgoing() {
+            state.proto.leave_work();
+        }
         Ok(())
     }
 

@@ -115,6 +115,7 @@ impl Proto {
         out.tagged.push_back(index);
         if state.flags & Peer::WAITING == 0 {
             self.mark_waiting(peer);
+            self.leave_work();
         }
     }
 
@@ -124,7 +125,6 @@ impl Proto {
         if state.flags & Peer::WAITING == 0 {
             state.flags |= Peer::WAITING;
             self.waiting_peers.push(peer);
-            self.leave_work();
         }
     }
 

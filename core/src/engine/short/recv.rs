@@ -205,6 +205,9 @@ impl<T: Transport> State<T> {
         // for it.
         if self.proto.has_outgoing() {
             self.flush_outgoing();
+            if self.proto.has_outgoing() {
+                self.proto.leave_work();
+            }
         }
         // Unless this is a progress step, the next receive's copy need not wait for one either.
         if !self.proto.hooks.running() {
