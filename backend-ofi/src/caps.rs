@@ -257,6 +257,7 @@ pub(crate) fn limits(config: &Config, info: &Info) -> (Limits, usize) {
         eager: config.eager.min(bulk),
         piece: bulk,
         bundle: BUNDLE.min(part),
+        grows: 0,
     };
     (limits, part)
 }

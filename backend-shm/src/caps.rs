@@ -13,7 +13,7 @@ pub(crate) const SHORT: usize = 1024;
 pub(crate) const BULK: usize = 32 << 10;
 /// Shortest piece of a stream: long enough that the transfer of a line and the poll for it cost
 /// little beside the copy.
-const PIECE: usize = 8 << 10;
+pub(crate) const PIECE: usize = 8 << 10;
 /// Largest message that is sent eagerly rather than offered.
 const EAGER: usize = 16 << 10;
 
@@ -40,5 +40,6 @@ pub(crate) fn limits(config: &Config, bulk_bytes: u64) -> Limits {
         eager,
         piece: PIECE.min(bulk),
         bundle: 0,
+        grows: bulk,
     }
 }

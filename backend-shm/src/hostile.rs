@@ -1,9 +1,10 @@
 //! A peer that scribbles over everything it can write causes no panic and no access outside the
 //! segment. Where its nonsense can be recognised, the peer is held to be dead.
 
-use portolan_core::transport::{Header, Payload, Sent, Sink, Transport};
+use portolan_core::transport::{Destination, Header, Payload, Sent, Sink, Transport};
 use proptest::prelude::*;
 
+use crate::caps::BULK;
 use crate::config::Config;
 use crate::inbox::Kind;
 use crate::segment::layout::{Head, RankArea};
@@ -16,6 +17,19 @@ struct Reader {
     ranks: u32,
     asked: u32,
     sum: u64,
+    /// For packets that grow.
+    room: Vec<u8>,
+}
+
+impl Reader {
+    fn new() -> Self {
+        Self {
+            ranks: 2,
+            asked: 0,
+            sum: 0,
+            room: vec![0; BULK],
+        }
+    }
 }
 
 impl Sink for Reader {
@@ -32,6 +46,24 @@ impl Sink for Reader {
             .iter()
             .map(|&byte| u64::from(byte))
             .sum::<u64>();
+    }
+
+    fn grows(&mut self, _peer: u32, _header: &Header, len: usize) -> Destination {
+        assert!(len <= self.room.len());
+        match self.asked % 3 {
+            0 => Destination::Here(self.room.as_mut_ptr()),
+            1 => Destination::Parts,
+            _ => Destination::Whole,
+        }
+    }
+
+    fn placed(&mut self, _peer: u32, _header: &Header, len: usize, here: usize) {
+        assert!(here <= len);
+    }
+
+    fn part(&mut self, peer: u32, header: &Header, len: usize, at: usize, payload: Payload<'_>) {
+        assert!(!payload.is_empty() && at + payload.len() <= len);
+        self.packet(peer, header, payload);
     }
 }
 
@@ -62,11 +94,7 @@ fn strangers() -> Vec<Shm> {
 
 fn pair() -> Vec<Shm> {
     let mut ranks = strangers();
-    let mut reader = Reader {
-        ranks: 2,
-        asked: 0,
-        sum: 0,
-    };
+    let mut reader = Reader::new();
     for _ in 0..6 {
         for (from, to) in [(0, 1), (1, 0)] {
             let _ = send(&mut ranks[from], to as u32, 40);
@@ -148,7 +176,7 @@ proptest! {
         steps in proptest::collection::vec((target(), any::<usize>(), word(), 0_usize..5), 1..60),
     ) {
         let mut ranks = pair();
-        let mut reader = Reader { ranks: 2, asked: 0, sum: 0 };
+        let mut reader = Reader::new();
         let key = ranks[1].alloc(100).unwrap().key;
         for (target, at, word, action) in steps {
             scribble(&ranks[0], target, at, word);
@@ -172,11 +200,7 @@ proptest! {
 fn noise_does_no_harm() {
     for seed in 1..40_u64 {
         let mut ranks = pair();
-        let mut reader = Reader {
-            ranks: 2,
-            asked: 0,
-            sum: 0,
-        };
+        let mut reader = Reader::new();
         let mut noise = seed;
         for round in 0..20 {
             for at in 0..2000 {
@@ -197,11 +221,7 @@ fn noise_does_no_harm() {
 #[test]
 fn nonsense_in_a_ring_is_the_end_of_the_peer() {
     let mut ranks = pair();
-    let mut reader = Reader {
-        ranks: 2,
-        asked: 0,
-        sum: 0,
-    };
+    let mut reader = Reader::new();
     let control = ranks[1].incoming[0].ring.cells();
     let lies: Vec<u64> = (0..64)
         .map(|n| ring::forged(n, control.inline() + 1))
@@ -230,11 +250,7 @@ fn a_ring_that_cannot_be_one_is_the_end_of_the_peer() {
         (1 << 40, 0, 0, false),
     ] {
         let mut ranks = strangers();
-        let mut reader = Reader {
-            ranks: 2,
-            asked: 0,
-            sum: 0,
-        };
+        let mut reader = Reader::new();
         let cells = ranks[0].geometry.ring_cells;
         let bytes = crate::link::ring_bytes(cells);
         let (offset, _) = ranks[0].segment.extend(bytes, "a ring").unwrap();
@@ -257,11 +273,7 @@ fn a_ring_that_cannot_be_one_is_the_end_of_the_peer() {
 fn a_descriptor_of_foreign_memory_is_the_end_of_the_peer() {
     for area in [0, 4096, u64::MAX - 63, 64 << 20] {
         let mut ranks = pair();
-        let mut reader = Reader {
-            ranks: 2,
-            asked: 0,
-            sum: 0,
-        };
+        let mut reader = Reader::new();
         let words: [u64; 3] = [area, 0, 100 | 15 << 32];
         let ring = ranks[0].outgoing[1].ring.as_mut().unwrap();
         // SAFETY: 24 bytes.

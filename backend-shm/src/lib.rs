@@ -62,6 +62,8 @@ mod caps;
 #[cfg(not(loom))]
 mod config;
 #[cfg(not(loom))]
+mod grow;
+#[cfg(not(loom))]
 mod hand_over;
 #[cfg(not(loom))]
 mod heap;

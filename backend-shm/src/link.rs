@@ -178,6 +178,8 @@ pub(crate) struct Incoming {
     pub(crate) peer: u32,
     pub(crate) ring: RingRx,
     pub(crate) bulk: BulkRx,
+    /// Bytes of the next packet, which [grows](crate::grow), that have been delivered.
+    pub(crate) begun: usize,
     bell: *const BellWords,
 }
 
@@ -202,6 +204,7 @@ impl Incoming {
             peer,
             ring,
             bulk: BulkRx::default(),
+            begun: 0,
             bell: &raw const segment.rank(peer).bell,
         })
     }

@@ -223,7 +223,7 @@ fn a_starved_sender_is_woken() {
                 let mut rx = ring.rx(false);
                 for number in 0..3 {
                     assert_eq!(pop_blocking(&mut rx), number);
-                    let starved = &ring.ends.starved.0;
+                    let starved = &ring.ends.of_sender.starved;
                     bell.wake_if(false, || {
                         starved.load(Relaxed) != 0 && starved.swap(0, Relaxed) != 0
                     });
@@ -233,7 +233,7 @@ fn a_starved_sender_is_woken() {
         let (ring, bell) = &*shared;
         while push(&mut tx, 2) != Pushed::Done {
             let seen = bell.seen();
-            ring.ends.starved.0.store(1, Relaxed);
+            ring.ends.of_sender.starved.store(1, Relaxed);
             assert!(bell.arm(false));
             let still_full = tx.room() != Pushed::Done;
             if still_full {
@@ -242,6 +242,59 @@ fn a_starved_sender_is_woken() {
             bell.disarm();
         }
         receiver.join().unwrap();
+    });
+}
+
+/// A packet that grows: its first part is there when its cell is, the second when `filled` says so.
+/// A receiver that has found it in part, and sleeps, is woken for the rest.
+#[test]
+fn a_packet_that_grows_is_read_behind_its_sender() {
+    struct Shared {
+        ring: Arc<Ring>,
+        bell: BellWords,
+        parts: [loom::cell::UnsafeCell<u64>; 2],
+    }
+    // SAFETY: `filled` and the cell hand the parts over, as loom checks.
+    unsafe impl Sync for Shared {}
+    check(|| {
+        let shared = Arc::new(Shared {
+            ring: Ring::new(2),
+            bell: BellWords::new(),
+            parts: [0, 0].map(loom::cell::UnsafeCell::new),
+        });
+        let sender = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let Shared { ring, bell, parts } = &*shared;
+                let mut tx = ring.tx(false, false);
+                // SAFETY: the receiver reads a part only after it has been handed over.
+                parts[0].with_mut(|part| unsafe { *part = 1 });
+                assert_eq!(push(&mut tx, 0), Pushed::Done);
+                // SAFETY: as above.
+                parts[1].with_mut(|part| unsafe { *part = 2 });
+                ring.ends.of_sender.filled.store(2, Release);
+                bell.wake_if_asleep(false);
+            })
+        };
+        let Shared { ring, bell, parts } = &*shared;
+        let mut rx = ring.rx(false);
+        // SAFETY: what has been handed over is not written any more.
+        let read = |part: usize| parts[part].with(|part| unsafe { *part });
+        let is_whole = || ring.ends.of_sender.filled.load(Acquire) == 2;
+        while pop(&mut rx).is_none() {
+            thread::yield_now();
+        }
+        assert_eq!(read(0), 1);
+        while !is_whole() {
+            let seen = bell.seen();
+            assert!(bell.arm(false));
+            if !is_whole() {
+                bell.sleep(seen);
+            }
+            bell.disarm();
+        }
+        assert_eq!(read(1), 2);
+        sender.join().unwrap();
     });
 }
 

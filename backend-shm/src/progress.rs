@@ -10,6 +10,7 @@ use portolan_core::transport::{Header, Payload, Sink};
 
 use crate::bulk::{DESCRIPTOR, Descriptor};
 use crate::caps::BULK;
+use crate::grow::{self, Grown};
 use crate::inbox::{Arrived, Kind};
 use crate::link::{Incoming, Outgoing};
 use crate::ring::Polled;
@@ -165,6 +166,29 @@ fn drain<S: Sink>(
                     Some("it described a packet outside of its bulk area"),
                 );
             };
+            if descriptor.first() != 0 {
+                let bytes = (found.as_ptr(), found.len());
+                // SAFETY: `find_bulk` has found them, and nobody has read them yet.
+                match unsafe {
+                    grow::deliver(from, *copies.takes, &header, &descriptor, bytes, sink)
+                } {
+                    Grown::Whole => {}
+                    Grown::Delivered => {
+                        from.bulk.done(&descriptor, from.ring.ends());
+                        from.ring.consume();
+                        tell_sender(from, *fenced);
+                        delivered += 1;
+                        continue;
+                    }
+                    Grown::Left(parts) => return (delivered + parts, None),
+                    Grown::Broken => {
+                        return (
+                            delivered,
+                            Some("it changed a packet that had begun to arrive"),
+                        );
+                    }
+                }
+            }
             piece = Some(descriptor);
             found
         } else {
@@ -234,7 +258,7 @@ fn find_bulk<'a>(
 /// Wakes a sender that sleeps because it found no room.
 #[inline(always)]
 fn tell_sender(from: &Incoming, fenced: bool) {
-    let starved = &from.ring.ends().starved.0;
+    let starved = &from.ring.ends().of_sender.starved;
     from.bell().wake_if(fenced, || {
         // `starved` is cleared before the bell's word changes. A sender reads that word before it
         // announces its sleep and sets `starved`; so if this swap clears its mark, the ring that
@@ -337,7 +361,7 @@ pub(crate) fn arm(shm: &mut Shm) -> bool {
     let bell = &segment.rank(shm.rank).bell;
     for &peer in &shm.blocked {
         if let Some(ring) = shm.outgoing[peer as usize].ring.as_ref() {
-            ring.ends().starved.0.store(1, Relaxed);
+            ring.ends().of_sender.starved.store(1, Relaxed);
         }
     }
     let sure = bell.arm(shm.fenced);

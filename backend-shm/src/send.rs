@@ -92,8 +92,10 @@ pub(crate) unsafe fn bulk<F: FnOnce(*mut u8)>(
     }
 }
 
+/// # Safety
+/// The receiver may read the piece, up to where its descriptor says that it is filled.
 #[inline(always)]
-unsafe fn push_descriptor(ring: &mut RingTx, header: &Header, piece: &Piece) -> Pushed {
+pub(crate) unsafe fn push_descriptor(ring: &mut RingTx, header: &Header, piece: &Piece) -> Pushed {
     // SAFETY: the descriptor lives on this stack and is `DESCRIPTOR` bytes long.
     unsafe {
         ring.push_bulk(
@@ -104,7 +106,8 @@ unsafe fn push_descriptor(ring: &mut RingTx, header: &Header, piece: &Piece) -> 
     }
 }
 
-enum Ready {
+/// Whether a packet finds room now.
+pub(crate) enum Ready {
     Yes,
     No(Sent),
 }
@@ -146,7 +149,7 @@ unsafe fn slow_short(
 /// Makes sure that there is a ring, and an area with room for `len` bytes.
 #[cold]
 #[inline(never)]
-fn slow_bulk(shm: &mut Shm, peer: u32, len: usize) -> Ready {
+pub(crate) fn slow_bulk(shm: &mut Shm, peer: u32, len: usize) -> Ready {
     if let Ready::No(sent) = ready(shm, peer) {
         return Ready::No(sent);
     }
@@ -354,7 +357,7 @@ fn no_room(shm: &mut Shm, peer: u32) -> Sent {
         .map_or_else(Seen::default, |ring| Seen::now(ring.ends()));
     if let Some(ring) = out.ring.as_ref() {
         // Relaxed: the barrier in `arm`, which comes between this store and a sleep, orders it.
-        ring.ends().starved.0.store(1, Relaxed);
+        ring.ends().of_sender.starved.store(1, Relaxed);
     }
     out.seen = seen;
     let known = std::mem::replace(&mut out.blocked, true);

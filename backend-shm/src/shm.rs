@@ -25,7 +25,7 @@ use crate::segment::{Geometry, Segment};
 use crate::sync::AtomicU32;
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
 use crate::watch::Watcher;
-use crate::{caps, progress, send};
+use crate::{caps, grow, progress, send};
 
 /// One rank's end of node-local shared memory.
 ///
@@ -268,9 +268,14 @@ unsafe impl Transport for Shm {
         data: *const u8,
         len: usize,
     ) -> Sent {
+        let out = &mut self.outgoing[peer as usize];
+        let alone = out.turns.sends_one();
+        if alone && let Some(part) = grow::part(len, self.by_words) {
+            // SAFETY: the caller's promise, passed on.
+            return unsafe { grow::send(self, peer, header, data, len, part) };
+        }
         let by_words = self.by_words && may_be_for_words(len) && {
-            let out = &mut self.outgoing[peer as usize];
-            if out.turns.sends_one() {
+            if alone {
                 let next = out.manner.next();
                 if next.timed {
                     // SAFETY: the caller's promise, passed on.

@@ -16,7 +16,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use portolan_core::transport::{Header, Payload, Sent, Sink, Transport};
+use portolan_core::transport::{Destination, Header, Payload, Sent, Sink, Transport};
 use portolan_shm::{Config, Shm, in_process_with};
 
 const RANKS: u32 = 3;
@@ -122,19 +122,99 @@ fn run(shm: &mut Shm) {
     }
 }
 
-/// Ranks that have nothing left to send.
-static DONE: AtomicU32 = AtomicU32::new(0);
+/// Takes packets behind their senders, in each of the ways in which that can be.
+struct Follow {
+    buffer: Vec<u8>,
+    rounds: u32,
+    arrived: bool,
+}
+
+impl Sink for Follow {
+    fn accepts(&mut self, _peer: u32) -> bool {
+        !self.arrived
+    }
+
+    fn packet(&mut self, _peer: u32, _header: &Header, payload: Payload<'_>) {
+        // SAFETY: no packet is longer than the buffer.
+        unsafe { payload.copy_to(self.buffer.as_mut_ptr(), payload.len()) };
+        self.arrived = true;
+    }
+
+    fn grows(&mut self, _peer: u32, _header: &Header, _len: usize) -> Destination {
+        match self.rounds % 3 {
+            0 => Destination::Parts,
+            1 => Destination::Here(self.buffer.as_mut_ptr()),
+            _ => Destination::Whole,
+        }
+    }
+
+    fn placed(&mut self, _peer: u32, _header: &Header, len: usize, here: usize) {
+        self.arrived = here == len;
+    }
+
+    fn part(&mut self, _peer: u32, _header: &Header, len: usize, at: usize, payload: Payload<'_>) {
+        // SAFETY: as above.
+        unsafe { payload.copy_to(self.buffer.as_mut_ptr().add(at), payload.len()) };
+        self.arrived = at + payload.len() == len;
+    }
+}
+
+/// Ranks 0 and 1 answer each other's packets, which therefore grow.
+fn in_turns(shm: &mut Shm) {
+    let own = shm.rank();
+    let mut sink = Follow {
+        buffer: vec![0; 32 << 10],
+        rounds: 0,
+        arrived: false,
+    };
+    while sink.rounds < 2 * MESSAGES {
+        let len = [3000, 9000, 25_000, 32 << 10][sink.rounds as usize / 2 % 4];
+        let seed = sink.rounds as usize;
+        let pattern = |at: usize| (seed + at / 5) as u8;
+        if own == sink.rounds % 2 {
+            let bytes: Vec<u8> = (0..len).map(pattern).collect();
+            // SAFETY: another rank, and a vector of `len` bytes.
+            while unsafe { shm.send_bulk_from(1 - own, &Header::default(), bytes.as_ptr(), len) }
+                == Sent::Full
+            {
+                std::thread::yield_now();
+            }
+        } else {
+            sink.arrived = false;
+            while !sink.arrived {
+                if shm.poll(&mut sink) == 0 {
+                    std::thread::yield_now();
+                }
+            }
+            assert!((0..len).all(|at| sink.buffer[at] == pattern(at)), "{len}");
+        }
+        sink.rounds += 1;
+    }
+}
+
+/// How often ranks have begun to wait for the others.
+static MET: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn rank(shm: *mut libc::c_void) -> *mut libc::c_void {
     // SAFETY: `all` gives each thread a transport of its own, which it has leaked.
     let shm = unsafe { &mut *shm.cast::<Shm>() };
     run(shm);
-    // Nobody leaves while others may still wait for room.
-    DONE.fetch_add(1, Ordering::AcqRel);
-    while !DONE.load(Ordering::Acquire).is_multiple_of(RANKS) {
+    // Nobody leaves, or goes on, while others may still wait for room.
+    meet();
+    if shm.rank() < 2 {
+        in_turns(shm);
+    }
+    meet();
+    std::ptr::null_mut()
+}
+
+/// Waits until all ranks are here, which are as many as threads.
+fn meet() {
+    let before = MET.fetch_add(1, Ordering::AcqRel);
+    let all = (before / RANKS + 1) * RANKS;
+    while MET.load(Ordering::Acquire) < all {
         std::thread::yield_now();
     }
-    std::ptr::null_mut()
 }
 
 fn all(config: &Config) {
@@ -181,6 +261,6 @@ fn passed(what: &str) {
     // If standard output is closed, nothing can be done about it.
     let _ = writeln!(
         std::io::stdout(),
-        "passed: rings, inbox, bulk area and bell {what}"
+        "passed: rings, inbox, bulk area, packets that grow and bell {what}"
     );
 }

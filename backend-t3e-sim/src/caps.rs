@@ -22,6 +22,7 @@ pub(crate) fn limits() -> Limits {
         eager: PACKET / 2,
         piece: PACKET,
         bundle: 0,
+        grows: 0,
     }
 }
 

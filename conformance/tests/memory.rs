@@ -44,6 +44,7 @@ impl Transports for Cramped {
             eager: 500,
             piece: 500,
             bundle: 1000,
+            grows: 0,
         };
         let (packets, per_poll) = (2, 1);
         let caps = TransportCaps::empty();
@@ -63,6 +64,39 @@ impl Transports for Cramped {
 mod cramped {
     use super::*;
     suite!(Over<Cramped>, few);
+}
+
+/// Packets grow: a receiver finds the first half of one, and the rest at its next poll. Nobody can
+/// read the memory of others, so messages of middle length go unasked, in one such packet.
+struct Growing;
+
+impl Transports for Growing {
+    type Transport = InMemory;
+
+    const NAME: &'static str = "memory, growing";
+
+    fn open(job: &Job) -> Vec<InMemory> {
+        let all = Options::default();
+        let limits = Limits {
+            eager: 1 << 10,
+            grows: all.limits.bulk,
+            ..all.limits
+        };
+        let caps = all.caps - TransportCaps::PULL;
+        memory::network_with(
+            job.ranks,
+            Options {
+                limits,
+                caps,
+                ..all
+            },
+        )
+    }
+}
+
+mod growing {
+    use super::*;
+    suite!(Over<Growing>, few);
 }
 
 /// A network that reaches registered memory by its own means, in place of shared memory.

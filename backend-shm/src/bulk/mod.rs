@@ -15,7 +15,8 @@
 //! receiver follows the descriptors.
 //!
 //! ```text
-//! descriptor: offset of the area in the segment | position of the piece | its length | size of the area
+//! descriptor: offset of the area in the segment | position of the piece | its length
+//!             | size of the area | length of its first part, if it grows
 //! ```
 
 mod rx;
@@ -46,15 +47,39 @@ pub(crate) struct Descriptor {
     /// Length of the piece in bytes.
     len: u32,
     /// Binary logarithm of the area's size.
-    log_size: u32,
+    log_size: u16,
+    /// Bytes of the first part of a packet that [grows](crate::grow), in units of [`ALIGN`]; 0 for
+    /// any other packet, which is there as a whole.
+    first: u16,
 }
 
 impl Descriptor {
     /// Reads a descriptor from its bytes.
     #[inline]
     pub(crate) fn from_bytes(bytes: [u8; DESCRIPTOR]) -> Self {
-        // SAFETY: three integers without padding; every bit pattern is a descriptor.
+        // SAFETY: five integers without padding; every bit pattern is a descriptor.
         unsafe { std::mem::transmute::<[u8; DESCRIPTOR], Self>(bytes) }
+    }
+
+    /// The same for a packet that grows, of which the first `part` bytes are there.
+    pub(crate) fn grows_from(self, part: usize) -> Self {
+        debug_assert!(part.is_multiple_of(ALIGN as usize));
+        Self {
+            first: (part / ALIGN as usize) as u16,
+            ..self
+        }
+    }
+
+    /// Bytes of the first part of a packet that grows; 0 for any other.
+    #[inline(always)]
+    pub(crate) fn first(&self) -> usize {
+        usize::from(self.first) * ALIGN as usize
+    }
+
+    /// Position of the packet.
+    #[inline(always)]
+    pub(crate) fn start(&self) -> u64 {
+        self.start
     }
 }
 

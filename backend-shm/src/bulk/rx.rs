@@ -14,7 +14,7 @@ const HINTED_RX: usize = 4 * LINE;
 #[derive(Debug, Default)]
 pub(crate) struct BulkRx {
     area: u64,
-    log_size: u32,
+    log_size: u16,
     base: usize,
     /// Address at which the next piece may begin; `ahead` is how many bytes of it to prefetch.
     next: usize,
@@ -49,7 +49,7 @@ impl BulkRx {
     #[cold]
     fn adopt(&mut self, segment: &Segment, descriptor: &Descriptor, limit: u64) -> Option<()> {
         let size = 1_u64
-            .checked_shl(descriptor.log_size)
+            .checked_shl(u32::from(descriptor.log_size))
             .filter(|size| *size <= limit)?;
         if !descriptor.area.is_multiple_of(ALIGN) || size < ALIGN {
             return None;

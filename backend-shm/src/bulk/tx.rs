@@ -58,8 +58,9 @@ const HINTED_TX: usize = 2 << 10;
 /// The same for a sender that starts over: for longer pieces the prefetches cost more than they
 /// save.
 const HINTED_RESTARTING: usize = 4 * LINE;
-/// Longest piece for which a sender starts over.
-const RESTARTING: u64 = 2 << 10;
+/// Longest piece for which a sender starts over. (Half a round trip of 2.5, 3 and 3.5 KiB, near,
+/// takes 0.85, 0.84 and 0.83 of the time with this, and would take 1.11 at 4 KiB.)
+const RESTARTING: u64 = 3584;
 /// Bytes after which such a sender starts over.
 pub(super) const BEGINNING: u64 = 8 << 10;
 /// Pieces of at most this many bytes that go one at a time need no larger area, however often they
@@ -206,12 +207,13 @@ impl BulkTx {
         let at = (start & (self.size - 1)) as usize;
         // `place` saw to it that `at + len` is at most the size of the area.
         let ptr = self.base.wrapping_add(at);
-        let log_size = self.size.trailing_zeros();
+        let log_size = self.size.trailing_zeros() as u16;
         let descriptor = Descriptor {
             area: self.area,
             start,
             len: len as u32,
             log_size,
+            first: 0,
         };
         Ok(Some(Piece { ptr, descriptor }))
     }

@@ -76,7 +76,7 @@ pub(crate) const TAG_BITS: u32 = 56;
 const LEN_SHIFT: u32 = TAG_BITS;
 const LEN_MASK: u64 = 0x7f;
 
-/// The words that the receiver writes and the sender reads, and one word for the other direction.
+/// The words that the receiver writes and the sender reads, and those for the other direction.
 #[derive(Debug)]
 #[cfg_attr(not(loom), repr(C, align(128)))]
 pub(crate) struct Ends {
@@ -85,15 +85,19 @@ pub(crate) struct Ends {
     pub(crate) consumed: AtomicU64,
     /// The receiver's position in the bulk area, in bytes, published after each packet.
     pub(crate) bulk_consumed: AtomicU64,
-    /// Set by a sender that found no room: a receiver that makes some, and sees the sender asleep,
-    /// rings its bell. On a line of its own, because the sender writes it.
-    pub(crate) starved: Starved,
+    pub(crate) of_sender: OfSender,
 }
 
-/// See [`Ends::starved`].
+/// The words that the sender writes and the receiver reads, on a line of their own.
 #[derive(Debug)]
 #[cfg_attr(not(loom), repr(C, align(128)))]
-pub(crate) struct Starved(pub(crate) AtomicU32);
+pub(crate) struct OfSender {
+    /// The position in the bulk area up to which a packet that [grows](crate::grow) is there.
+    pub(crate) filled: AtomicU64,
+    /// Set by a sender that found no room: a receiver that makes some, and sees the sender asleep,
+    /// rings its bell.
+    pub(crate) starved: AtomicU32,
+}
 
 #[cfg(loom)]
 impl Ends {
@@ -101,7 +105,10 @@ impl Ends {
         Self {
             consumed: AtomicU64::new(0),
             bulk_consumed: AtomicU64::new(0),
-            starved: Starved(AtomicU32::new(0)),
+            of_sender: OfSender {
+                filled: AtomicU64::new(0),
+                starved: AtomicU32::new(0),
+            },
         }
     }
 }

@@ -7,7 +7,7 @@
 use crate::engine::short::unexpected::{OfferBody, envelope};
 use crate::engine::state::{Proto, State};
 use crate::transport::packet::flags;
-use crate::transport::{Header, PacketKind, Payload, Sink, Transport};
+use crate::transport::{Destination, Header, PacketKind, Payload, Sink, Transport};
 
 /// Once one step has handled this much, it polls for no more offers.
 const OFFERS: usize = 256;
@@ -161,6 +161,18 @@ impl Sink for Inbound<'_> {
             let header = *header;
             self.0.on_other(peer, &header, payload);
         }
+    }
+
+    fn grows(&mut self, peer: u32, header: &Header, len: usize) -> Destination {
+        self.0.destination_of(peer, header, len)
+    }
+
+    fn placed(&mut self, peer: u32, header: &Header, len: usize, here: usize) {
+        self.0.on_placed(peer, &{ *header }, len, here);
+    }
+
+    fn part(&mut self, peer: u32, header: &Header, len: usize, at: usize, payload: Payload<'_>) {
+        self.0.on_part(peer, &{ *header }, len, at, payload);
     }
 
     fn finished(&mut self, id: u32, outcome: Option<u64>) {

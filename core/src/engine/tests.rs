@@ -10,6 +10,7 @@ use proptest::prelude::*;
 
 mod bundles;
 mod gone;
+mod growing;
 mod left_over;
 mod left_work;
 mod naps;
@@ -496,6 +497,7 @@ fn where_nothing_is_set_the_transport_says_what_is_eager() {
             eager: 32 << 10,
             piece: 2 << 10,
             bundle: 1 << 10,
+            grows: 0,
         },
         ..Default::default()
     };

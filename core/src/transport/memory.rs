@@ -12,6 +12,7 @@
 
 mod bell;
 mod block;
+mod growing;
 mod network;
 mod remote;
 
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use block::Block;
+use growing::Growth;
 use network::{Network, Span, Word};
 use remote::Ends;
 
@@ -61,6 +63,7 @@ impl Default for Options {
                 eager: 4 << 10,
                 piece: 2 << 10,
                 bundle: 1 << 10,
+                grows: 0,
             },
             offers: 256,
             per_poll: 32,
@@ -130,6 +133,7 @@ pub fn network_with(n: u32, mut options: Options) -> Vec<InMemory> {
             rank,
             next: 0,
             ends: Ends::default(),
+            growth: Growth::default(),
             caps: network.options.caps,
         })
         .collect()
@@ -143,6 +147,7 @@ pub struct InMemory {
     /// The peer with which the next poll begins, so that none is starved.
     next: u32,
     ends: Ends,
+    growth: Growth,
     /// The capabilities that this rank still has.
     caps: TransportCaps,
 }
@@ -195,6 +200,26 @@ impl InMemory {
             self.network.bells[peer as usize].ring();
         }
         Sent::Done
+    }
+
+    /// Delivers the next packet of `peer`, or a part of it, if there is one and `sink` accepts it.
+    /// Returns the packet's memory if it is over.
+    fn deliver_next<S: Sink>(&mut self, peer: u32, sink: &mut S) -> Option<Option<Vec<u8>>> {
+        if self.growth.has(peer) {
+            if !sink.accepts(peer) {
+                return None;
+            }
+        } else {
+            // The lock is not held while the sink runs.
+            let (header, bytes) = self.next_packet(peer, sink)?;
+            let Limits { short, grows, .. } = self.network.options.limits;
+            if bytes.len() <= short || bytes.len() > grows {
+                sink.packet(peer, &header, Payload::from_slice(&bytes));
+                return Some(Some(bytes));
+            }
+            self.growth.begin(peer, header, bytes);
+        }
+        Some(self.growth.deliver(peer, sink))
     }
 
     /// Takes the next packet of `peer`, if there is one and `sink` accepts it.
@@ -289,17 +314,19 @@ unsafe impl Transport for InMemory {
         self.next = (first + 1) % size;
         let finished = self.ends.tell(sink);
         let mut packets = 0;
+        let me = self.rank;
         for peer in (0..size)
             .map(|n| (first + n) % size)
-            .filter(|&peer| peer != self.rank)
+            .filter(|&peer| peer != me)
         {
             while packets < self.network.options.per_poll {
-                // The lock is not held while the sink runs.
-                let Some((header, bytes)) = self.next_packet(peer, sink) else {
+                let Some(delivered) = self.deliver_next(peer, sink) else {
                     break;
                 };
-                sink.packet(peer, &header, Payload::from_slice(&bytes));
                 packets += 1;
+                let Some(bytes) = delivered else {
+                    break; // The next poll finds the rest of it.
+                };
                 let queue = self.network.queue(peer, self.rank);
                 self.network.state().queues[queue].spare.push(bytes);
             }

@@ -84,6 +84,10 @@ pub struct Limits {
     /// Longest packet, in bytes, in which short messages leave together; at most `bulk`. 0 where
     /// each message leaves by itself, because a packet costs little more than a message.
     pub bundle: usize,
+    /// Longest packet, in bytes, of [`Transport::send_bulk_from`] that a receiver may read while
+    /// its sender is still writing it ([`Sink::grows`]); at most `bulk`, and 0 if none is. A
+    /// message of this length that a call waits for needs no pieces.
+    pub grows: usize,
 }
 
 impl Limits {
@@ -93,7 +97,14 @@ impl Limits {
     /// ```
     /// use portolan_core::transport::Limits;
     ///
-    /// let limits = Limits { short: 192, bulk: 32 << 10, eager: 16 << 10, piece: 4 << 10, bundle: 0 };
+    /// let limits = Limits {
+    ///     short: 192,
+    ///     bulk: 32 << 10,
+    ///     eager: 16 << 10,
+    ///     piece: 4 << 10,
+    ///     bundle: 0,
+    ///     grows: 0,
+    /// };
     /// assert_eq!(limits.piece_of(16 << 10), 4 << 10);
     /// assert_eq!(limits.piece_of(64 << 10), 16 << 10);
     /// assert_eq!(limits.piece_of(4 << 20), 32 << 10);
@@ -179,6 +190,18 @@ pub struct DirectMemory {
 // SAFETY: a description of memory that stays valid until `Transport::free`, whatever the thread.
 unsafe impl Send for DirectMemory {}
 
+/// Where the bytes of a packet go that has begun to arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// To this address, as they come: there is room for all of them until
+    /// [`Sink::placed`] has been called. A call waits for just this packet.
+    Here(*mut u8),
+    /// To the sink, [part](Sink::part) by part as they come.
+    Parts,
+    /// To the sink as a [whole](Sink::packet), once all of them are there.
+    Whole,
+}
+
 /// The engine's side of a poll.
 pub trait Sink {
     /// Whether a packet of `peer` may be delivered now. Packets that may not be delivered stay
@@ -187,6 +210,30 @@ pub trait Sink {
 
     /// A packet has arrived. The payload is only valid until this returns.
     fn packet(&mut self, peer: u32, header: &Header, payload: Payload<'_>);
+
+    /// A packet of `len` bytes, which is next from `peer`, has begun to arrive, while its sender is
+    /// still writing it: what shall become of it? Asked after [`accepts`](Self::accepts), in each
+    /// poll that finds it so, until the answer is not [`Destination::Whole`].
+    fn grows(&mut self, peer: u32, header: &Header, len: usize) -> Destination {
+        let _ = (peer, header, len);
+        Destination::Whole
+    }
+
+    /// The first `here` bytes of the packet that was to go [`Destination::Here`] have been copied
+    /// there. If those are not all of its `len` bytes, the rest did not come soon, and is delivered
+    /// in [parts](Self::part).
+    fn placed(&mut self, peer: u32, header: &Header, len: usize, here: usize) {
+        let _ = (peer, header, len, here);
+        debug_assert!(false, "only a sink that gives a place is told of it");
+    }
+
+    /// The bytes from position `at` of a packet of `len` bytes, up to its end or to where its
+    /// sender is. Parts come in order, none is empty, and no other packet of `peer` comes before
+    /// the last one.
+    fn part(&mut self, peer: u32, header: &Header, len: usize, at: usize, payload: Payload<'_>) {
+        let _ = (peer, header, len, at, payload);
+        debug_assert!(false, "only a sink that asks for parts gets any");
+    }
 
     /// How many packets behind the next one to be delivered [`ahead`](Self::ahead) wants to hear
     /// of; 0 for none.

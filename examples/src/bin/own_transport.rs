@@ -138,6 +138,7 @@ unsafe impl Transport for Queues {
             eager: 4 << 10,
             piece: 16 << 10,
             bundle: 0,
+            grows: 0,
         }
     }
 

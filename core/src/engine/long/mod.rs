@@ -2,6 +2,7 @@
 //! sent in pieces without an offer.
 //!
 //! - [`flows`]: accelerator data on its way through host memory
+//! - [`growing`]: packets that arrive while their senders still write them
 //! - [`late`]: receives of long messages whose senders were absent when the messages were matched
 //! - [`loader`]: the data of a send, or of a peer's get, on its way from an accelerator
 //! - [`pieces`]: messages that are sent in pieces without an offer
@@ -15,6 +16,7 @@
 //! - [`ways`]: which way the data of long messages takes
 
 pub(super) mod flows;
+pub(super) mod growing;
 pub(super) mod late;
 pub(super) mod loader;
 pub(super) mod pieces;

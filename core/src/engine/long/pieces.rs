@@ -164,11 +164,14 @@ impl Proto {
     }
 }
 
-/// Bytes of a message's pieces: all of the message if it is short. Messages in windows have long
+/// Bytes of a message's pieces: all of the message if it is short, or if its receiver may copy the
+/// one end of a packet while this rank copies the other. Messages in windows have long
 /// pieces, because the receiver has those of earlier messages to read meanwhile. But they have at
 /// least two, because a first piece that holds everything is taken for a short message.
-fn piece_of(limits: &Limits, len: usize, waited: bool) -> usize {
-    if len <= limits.eager {
+fn piece_of(limits: &Limits, data: &Data, waited: bool) -> usize {
+    let len = data.len();
+    let grows = waited && matches!(data, Data::Contig(_)) && len <= limits.grows;
+    if len <= limits.eager || grows {
         return len.max(1);
     }
     let piece = limits.piece_of(len);
@@ -194,7 +197,16 @@ unsafe fn send_pieces<T: Transport>(
     from: usize,
 ) -> (usize, Sent) {
     let len = data.len();
-    let mut header = header(PacketKind::First, args, data.signature(len).bits());
+    let signature = data.signature(len).bits();
+    if let Data::Contig(buf) = data
+        && len <= piece
+    {
+        let header = header(PacketKind::Eager, args, signature);
+        // SAFETY: the caller vouches for the peer and the buffer, and for `piece`.
+        let sent = unsafe { transport.send_bulk_from(args.dest.index(), &header, buf.ptr, len) };
+        return (if sent == Sent::Done { len } else { 0 }, sent);
+    }
+    let mut header = header(PacketKind::First, args, signature);
     header.cookie = len as u32;
     let mut left = from;
     while left < len {
@@ -246,7 +258,7 @@ impl<T: Transport> State<T> {
         {
             return Launched::No;
         }
-        let piece = piece_of(&proto.limits, len, waited);
+        let piece = piece_of(&proto.limits, data, waited);
         let unasked = match waited {
             true => proto.form(args, len, waited) != Form::Offer,
             false => proto.goes_unasked(args, len, waited) && self.finds_room(peer, len, piece),
@@ -316,7 +328,7 @@ impl<T: Transport> State<T> {
             _ => 0,
         };
         let (peer, len, waited) = (op.args.dest.index(), op.data.len(), op.waited);
-        let piece = piece_of(&proto.limits, len, waited);
+        let piece = piece_of(&proto.limits, &op.data, waited);
         // SAFETY: the sender leaves the buffer to the device until the request completes; `piece`
         // as above.
         let (left, sent) = unsafe { send_pieces(transport, piece, &op.args, &op.data, from) };
@@ -345,6 +357,11 @@ pub(in crate::engine) struct Arrivals {
 }
 
 impl Arrivals {
+    /// Whether a message from this peer is arriving.
+    pub(super) fn has(&self, peer: u32) -> bool {
+        self.peers.contains_key(&peer)
+    }
+
     /// Notes that a peer has died: the receive that it has begun to fill ends. A message without a
     /// receive may still arrive whole, because what the dead have sent is delivered.
     pub(in crate::engine) fn forget(&mut self, peer: u32) {
@@ -357,12 +374,27 @@ impl Arrivals {
 
 /// A message of which a part has arrived.
 #[derive(Debug)]
-struct Arrival {
+pub(super) struct Arrival {
     /// The header that the message would have had in a single packet.
     header: Header,
     total: usize,
     here: usize,
     place: Place,
+}
+
+impl Arrival {
+    /// A message of `total` bytes, of which `here` are in the buffer of the receive that it has
+    /// matched, which takes it as it is.
+    pub(super) fn in_receive(header: Header, total: usize, here: usize, index: u32) -> Self {
+        let status = Status::received(header.source, header.tag, total as u64);
+        let rep = MsgRep::Native;
+        Self {
+            header,
+            total,
+            here,
+            place: Place::Receive { index, rep, status },
+        }
+    }
 }
 
 /// Where its data goes.
@@ -390,21 +422,32 @@ impl Proto {
             cookie: 0,
             ..*header
         };
-        if self.arrivals.peers.contains_key(&peer) {
+        if self.arrivals.has(peer) {
             return self.misbehaves(peer, "began a message amid another one");
         }
         if payload.len() == total {
             return self.on_eager(peer, &header, payload);
         }
-        self.unasked.comes(peer);
+        self.begin_message(peer, &header, total);
+        self.on_next(peer, payload);
+    }
+
+    /// Notes that a message has begun to arrive, and finds a place for its data.
+    pub(super) fn begin_message(&mut self, peer: u32, header: &Header, total: usize) {
         let arrival = Arrival {
-            place: self.place_of(peer, &header, total),
-            header,
+            place: self.place_of(peer, header, total),
+            header: *header,
             total,
             here: 0,
         };
-        self.arrivals.peers.insert(peer, arrival);
-        self.on_next(peer, payload);
+        self.begin_arrival(peer, arrival);
+    }
+
+    /// Notes that a message has begun to arrive from a peer from which none is arriving.
+    pub(super) fn begin_arrival(&mut self, peer: u32, arrival: Arrival) {
+        self.unasked.comes(peer);
+        let before = self.arrivals.peers.insert(peer, arrival);
+        debug_assert!(before.is_none(), "one message at a time");
     }
 
     /// Handles a piece of a message.
@@ -487,6 +530,17 @@ impl Proto {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::buffer::{ContigBuf, MemoryKind};
+    use portolan_datatype::Signature;
+
+    fn contiguous(len: usize) -> Data {
+        Data::Contig(ContigBuf {
+            ptr: std::ptr::null_mut(),
+            len,
+            signature: Signature::ANY,
+            memory: MemoryKind::Host,
+        })
+    }
 
     #[test]
     fn messages_of_windows_have_long_pieces_and_two_at_least() {
@@ -496,8 +550,12 @@ mod tests {
             eager,
             piece: 8 << 10,
             bundle: 0,
+            grows: 0,
         };
-        let pieces = |eager, len| [true, false].map(|waited| piece_of(&limits(eager), len, waited));
+        let pieces = |eager, len| {
+            let data = contiguous(len);
+            [true, false].map(|waited| piece_of(&limits(eager), &data, waited))
+        };
         assert_eq!(pieces(16 << 10, 16 << 10), [16 << 10; 2], "one packet");
         assert_eq!(pieces(16 << 10, 24 << 10), [8 << 10, 12 << 10]);
         assert_eq!(pieces(16 << 10, 32 << 10), [8 << 10, 16 << 10]);

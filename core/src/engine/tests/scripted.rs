@@ -113,6 +113,7 @@ unsafe impl Transport for Scripted {
             eager: 512,
             piece: 256,
             bundle: self.bundle,
+            grows: 0,
         }
     }
     fn rank(&self) -> u32 {
