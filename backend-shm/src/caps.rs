@@ -15,7 +15,7 @@ pub(crate) const BULK: usize = 32 << 10;
 /// little beside the copy.
 pub(crate) const PIECE: usize = 8 << 10;
 /// Largest message that is sent eagerly rather than offered.
-const EAGER: usize = 16 << 10;
+pub(crate) const EAGER: usize = 16 << 10;
 
 const _: () = assert!(BULK.is_multiple_of(ALIGN as usize));
 

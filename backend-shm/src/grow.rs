@@ -13,22 +13,25 @@
 //! One packet takes less than two copies, one after the other, and costs hardly more than a whole
 //! packet: one more line goes from the sender to the receiver with each part.
 //!
-//! Only packets that are alone grow ([`Turns`](crate::link::Turns)). In a row of packets both
-//! processors have enough to copy anyway, and the receiver's looks at `filled` would hold the
-//! sender up.
+//! Only packets for which the receiver is likely to wait in a call grow (the engine says which),
+//! and of these those that are alone, as far as the sender can tell
+//! ([`Turns`](crate::link::Turns)), and those longer than eager messages, which would go in pieces
+//! otherwise. In a row of short packets, and where two ranks send to each other at the same time,
+//! both processors have enough to copy anyway, and the line of `filled` would only be one more to
+//! hand over.
 //!
 //! **Invariant:** `filled` never decreases, because the positions of a pair's pieces never do. So
 //! it says of every packet how far it is, without being reset.
 //!
 //! A receiver may stop in the middle of a packet at any time: the sender goes on by itself, and
-//! rings at the end like after any other packet. A packet whose sender dies stays incomplete, and
-//! is never delivered as a whole.
+//! rings at the end like after any other packet. A packet whose sender dies stays incomplete: it is
+//! never delivered as a whole, and a receive that its parts have begun to fill ends with the error.
 
 use portolan_core::lines::{copy, copy_and_take, take};
 use portolan_core::transport::{Destination, Header, Payload, Sent, Sink};
 
 use crate::bulk::{Descriptor, Piece};
-use crate::caps::PIECE;
+use crate::caps::{EAGER, PIECE};
 use crate::link::Incoming;
 use crate::ring::Pushed;
 use crate::send::{self, Ready};
@@ -43,22 +46,22 @@ const PART: usize = 2 << 10;
 /// The same where it depends on the distance which of the two is slower
 /// ([`manner`](crate::manner)).
 const PART_BY_LIBRARY: usize = 4 << 10;
-/// Looks for the next part before a receiver stops waiting: as many as the sender needs for several
-/// parts, unless the system has taken its processor away.
-const LOOKS: u32 = 4096;
+/// Looks for the next part that a receiver makes for one packet before it stops waiting: more than
+/// the sender needs, unless the system has taken its processor away.
+const LOOKS: u32 = 16 << 10;
 
-/// Bytes of the parts of a packet of `len` bytes that is alone; `None` if it does not grow.
-/// `by_words`: whether some packets are copied [by words](crate::manner) here.
+/// Bytes of the parts of a packet of `len` bytes; `None` if it does not grow. `alone`: whether it
+/// is likely to be. `by_words`: whether some packets are copied [by words](crate::manner) here.
 #[inline(always)]
-pub(crate) fn part(len: usize, by_words: bool) -> Option<usize> {
+pub(crate) fn part(len: usize, alone: bool, by_words: bool) -> Option<usize> {
     let part = if by_words { PART_BY_LIBRARY } else { PART };
-    (len > part).then_some(part)
+    (len > part && (alone || len > EAGER)).then_some(part)
 }
 
 /// Sends a packet that grows by parts of `part` bytes.
 ///
 /// # Safety
-/// As for `Transport::send_bulk_from`; `part` must be less than `len`.
+/// As for `Transport::send_growing`; `part` must be less than `len`.
 #[inline(never)]
 pub(crate) unsafe fn send(
     shm: &mut Shm,
@@ -148,9 +151,10 @@ pub(crate) unsafe fn deliver<S: Sink>(
         match sink.grows(peer, header, len) {
             Destination::Whole if filled() == len => return Grown::Whole,
             Destination::Whole => return Grown::Left(0),
-            Destination::Here(to) => {
-                // SAFETY: the caller's promise; the sink gives room for the whole packet.
-                let here = unsafe { follow(ptr, to, len, descriptor.first(), takes, filled) };
+            Destination::Here(room) => {
+                let (to, first) = (room.as_ptr(), descriptor.first());
+                // SAFETY: the caller's promise; there is room for the whole packet.
+                let here = unsafe { follow(ptr, to, len, first, takes, filled) };
                 sink.placed(peer, header, len, here);
                 if here == len {
                     return Grown::Delivered;
@@ -214,7 +218,7 @@ unsafe fn follow(
                     false => copy(from, to, end - at),
                 }
             }
-            (at, looks) = (end, 0);
+            at = end;
         }
         if at == len || looks == LOOKS {
             return at;

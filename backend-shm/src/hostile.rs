@@ -1,7 +1,7 @@
 //! A peer that scribbles over everything it can write causes no panic and no access outside the
 //! segment. Where its nonsense can be recognised, the peer is held to be dead.
 
-use portolan_core::transport::{Destination, Header, Payload, Sent, Sink, Transport};
+use portolan_core::transport::{Destination, Header, Payload, Room, Sent, Sink, Transport};
 use proptest::prelude::*;
 
 use crate::caps::BULK;
@@ -51,7 +51,8 @@ impl Sink for Reader {
     fn grows(&mut self, _peer: u32, _header: &Header, len: usize) -> Destination {
         assert!(len <= self.room.len());
         match self.asked % 3 {
-            0 => Destination::Here(self.room.as_mut_ptr()),
+            // SAFETY: it is long enough, and used by nobody else.
+            0 => Destination::Here(unsafe { Room::new(self.room.as_mut_ptr()) }),
             1 => Destination::Parts,
             _ => Destination::Whole,
         }

@@ -3,7 +3,8 @@
 //!
 //! Budget of a poll that finds nothing: two loads, and one for each ring. All of them are of lines
 //! that stay in this core's cache until another rank writes them. If a poll delivers nothing and
-//! the sink refuses nothing, nothing was there: `arm` relies on this.
+//! the sink refuses nothing, nothing was there, or a packet whose sender rings when all of it is:
+//! `arm` relies on this.
 
 use portolan_core::lines::{is_for_words, may_be_for_words};
 use portolan_core::transport::{Header, Payload, Sink};
@@ -61,16 +62,22 @@ fn poll_rings<S: Sink>(shm: &mut Shm, sink: &mut S) -> usize {
             by_words,
             out,
         };
-        let (taken, what) = drain(from, segment, fenced, geometry, copies, sink);
+        let (taken, left) = drain(from, segment, fenced, geometry, copies, sink);
         if taken > 0 {
             out.turns.comes(taken);
             out.prefetch_next();
         }
         delivered += taken;
-        // If a second ring holds nonsense, the next poll finds it again.
-        if let (Some(what), None) = (what, nonsense) {
-            from.ring.silence();
-            nonsense = Some((from.peer, what));
+        match left {
+            Left::Nothing => {}
+            Left::Growing(parts) => delivered += parts,
+            // If a second ring holds nonsense, the next poll finds it again.
+            Left::Nonsense(what) => {
+                if nonsense.is_none() {
+                    from.ring.silence();
+                    nonsense = Some((from.peer, what));
+                }
+            }
         }
         at += 1;
         if at == count {
@@ -105,8 +112,17 @@ impl Copies<'_> {
     }
 }
 
-/// Delivers the packets that one ring holds, and returns their number. If the ring holds something
-/// that no correct peer writes, the second value says what.
+/// What a poll has left at the head of a ring.
+enum Left {
+    /// Nothing, or what a later poll delivers.
+    Nothing,
+    /// A packet that grows, of which so many parts have been delivered.
+    Growing(usize),
+    /// Something that no correct peer writes.
+    Nonsense(&'static str),
+}
+
+/// Delivers the packets that one ring holds, and returns their number.
 ///
 /// Arguments that only some packets need come by reference, so that the others do not load them.
 #[inline(always)]
@@ -117,7 +133,7 @@ fn drain<S: Sink>(
     geometry: &Geometry,
     copies: Copies<'_>,
     sink: &mut S,
-) -> (usize, Option<&'static str>) {
+) -> (usize, Left) {
     let mut delivered = 0;
     from.bulk.prefetch_next();
     while delivered < BURST {
@@ -125,10 +141,8 @@ fn drain<S: Sink>(
             Polled::Empty => break,
             Polled::Message { index, len, bulk } => (index, len, bulk),
             Polled::Broken => {
-                return (
-                    delivered,
-                    Some("it wrote a control word that no packet has"),
-                );
+                let what = "it wrote a control word that no packet has";
+                return (delivered, Left::Nonsense(what));
             }
         };
         if !sink.accepts(from.peer) {
@@ -144,10 +158,6 @@ fn drain<S: Sink>(
         let cells = from.ring.cells();
         // SAFETY: `poll` has seen the message at `index`.
         let header = Header::from_words(unsafe { cells.header(index) });
-        if delivered > 0 && *copies.takes {
-            // SAFETY: as above; the header has been read.
-            unsafe { cells.take(index, len) };
-        }
         // SAFETY: `len` bytes of payload lie in the cell (`poll` has checked it), and stay there
         // until the message is consumed below.
         let payload = unsafe { Payload::new(cells.payload(index), len) };
@@ -161,10 +171,8 @@ fn drain<S: Sink>(
                 delivered,
                 payload,
             ) else {
-                return (
-                    delivered,
-                    Some("it described a packet outside of its bulk area"),
-                );
+                let what = "it described a packet outside of its bulk area";
+                return (delivered, Left::Nonsense(what));
             };
             if descriptor.first() != 0 {
                 let bytes = (found.as_ptr(), found.len());
@@ -180,12 +188,10 @@ fn drain<S: Sink>(
                         delivered += 1;
                         continue;
                     }
-                    Grown::Left(parts) => return (delivered + parts, None),
+                    Grown::Left(parts) => return (delivered, Left::Growing(parts)),
                     Grown::Broken => {
-                        return (
-                            delivered,
-                            Some("it changed a packet that had begun to arrive"),
-                        );
+                        let what = "it changed a packet that had begun to arrive";
+                        return (delivered, Left::Nonsense(what));
                     }
                 }
             }
@@ -195,6 +201,11 @@ fn drain<S: Sink>(
             from.bulk.unused();
             payload
         };
+        if delivered > 0 && *copies.takes {
+            // Only now: of a packet that grows, the next poll may have to read all of this again.
+            // SAFETY: as above; the header has been read.
+            unsafe { from.ring.cells().take(index, len) };
+        }
         // The loop calls `packet` in one place only, so that all of it is inlined here.
         sink.packet(from.peer, &header, payload);
         if let Some(descriptor) = piece {
@@ -206,7 +217,7 @@ fn drain<S: Sink>(
         }
         delivered += 1;
     }
-    (delivered, None)
+    (delivered, Left::Nothing)
 }
 
 /// Shows the sink the headers of packets that have arrived behind the next one, the farthest first.

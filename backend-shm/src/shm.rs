@@ -268,14 +268,9 @@ unsafe impl Transport for Shm {
         data: *const u8,
         len: usize,
     ) -> Sent {
-        let out = &mut self.outgoing[peer as usize];
-        let alone = out.turns.sends_one();
-        if alone && let Some(part) = grow::part(len, self.by_words) {
-            // SAFETY: the caller's promise, passed on.
-            return unsafe { grow::send(self, peer, header, data, len, part) };
-        }
         let by_words = self.by_words && may_be_for_words(len) && {
-            if alone {
+            let out = &mut self.outgoing[peer as usize];
+            if out.turns.sends_one() {
                 let next = out.manner.next();
                 if next.timed {
                     // SAFETY: the caller's promise, passed on.
@@ -292,6 +287,23 @@ unsafe impl Transport for Shm {
                 true => copy_by_words(data, target, len),
                 false => copy(data, target, len),
             })
+        }
+    }
+
+    #[inline]
+    unsafe fn send_growing(
+        &mut self,
+        peer: u32,
+        header: &Header,
+        data: *const u8,
+        len: usize,
+    ) -> Sent {
+        let alone = self.outgoing[peer as usize].turns.sends_one();
+        match grow::part(len, alone, self.by_words) {
+            // SAFETY: the caller's promise, passed on.
+            Some(part) => unsafe { grow::send(self, peer, header, data, len, part) },
+            // SAFETY: as above.
+            None => unsafe { self.send_bulk_from(peer, header, data, len) },
         }
     }
 

@@ -16,7 +16,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use portolan_core::transport::{Destination, Header, Payload, Sent, Sink, Transport};
+use portolan_core::transport::{Destination, Header, Payload, Room, Sent, Sink, Transport};
 use portolan_shm::{Config, Shm, in_process_with};
 
 const RANKS: u32 = 3;
@@ -143,7 +143,8 @@ impl Sink for Follow {
     fn grows(&mut self, _peer: u32, _header: &Header, _len: usize) -> Destination {
         match self.rounds % 3 {
             0 => Destination::Parts,
-            1 => Destination::Here(self.buffer.as_mut_ptr()),
+            // SAFETY: the buffer is as long as the longest packet, and used by nobody else.
+            1 => Destination::Here(unsafe { Room::new(self.buffer.as_mut_ptr()) }),
             _ => Destination::Whole,
         }
     }
@@ -174,7 +175,7 @@ fn in_turns(shm: &mut Shm) {
         if own == sink.rounds % 2 {
             let bytes: Vec<u8> = (0..len).map(pattern).collect();
             // SAFETY: another rank, and a vector of `len` bytes.
-            while unsafe { shm.send_bulk_from(1 - own, &Header::default(), bytes.as_ptr(), len) }
+            while unsafe { shm.send_growing(1 - own, &Header::default(), bytes.as_ptr(), len) }
                 == Sent::Full
             {
                 std::thread::yield_now();

@@ -83,6 +83,9 @@ impl Descriptor {
     }
 }
 
+/// Where a descriptor says how it grows.
+pub(crate) const FIRST_AT: usize = std::mem::offset_of!(Descriptor, first);
+
 /// Bytes of a descriptor.
 pub(crate) const DESCRIPTOR: usize = size_of::<Descriptor>();
 

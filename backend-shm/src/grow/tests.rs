@@ -4,7 +4,7 @@ use super::*;
 use crate::config::Config;
 use crate::in_process_with;
 use crate::ring::Polled;
-use portolan_core::transport::Transport;
+use portolan_core::transport::{Room, Transport};
 
 /// Gives packets that grow one destination after another, and notes what becomes of them.
 struct Receiver {
@@ -16,6 +16,8 @@ struct Receiver {
     parts: Vec<(usize, usize)>,
     /// Bytes of whole packets.
     whole: Vec<Vec<u8>>,
+    /// The header of the latest packet.
+    header: Header,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -33,6 +35,7 @@ impl Receiver {
             placed: Vec::new(),
             parts: Vec::new(),
             whole: Vec::new(),
+            header: Header::default(),
         }
     }
 }
@@ -42,13 +45,15 @@ impl Sink for Receiver {
         true
     }
 
-    fn packet(&mut self, _peer: u32, _header: &Header, payload: Payload<'_>) {
+    fn packet(&mut self, _peer: u32, header: &Header, payload: Payload<'_>) {
+        self.header = *header;
         self.whole.push(payload.to_vec());
     }
 
     fn grows(&mut self, _peer: u32, _header: &Header, _len: usize) -> Destination {
         match self.answers.pop().expect("one more question than expected") {
-            Answer::Here => Destination::Here(self.buffer.as_mut_ptr()),
+            // SAFETY: the buffer is as long as the longest packet, and used by nobody else.
+            Answer::Here => Destination::Here(unsafe { Room::new(self.buffer.as_mut_ptr()) }),
             Answer::Parts => Destination::Parts,
             Answer::Whole => Destination::Whole,
         }
@@ -96,6 +101,11 @@ fn pair(takes: bool) -> Vec<Shm> {
     ranks
 }
 
+/// A header all of whose bytes say something.
+fn header() -> Header {
+    Header::from_words([0x0102_0304_0506_0708, u64::MAX, u64::MAX])
+}
+
 /// A packet that its sender is still writing.
 struct Begun {
     piece: Piece,
@@ -119,7 +129,7 @@ impl Begun {
             ..piece
         };
         // SAFETY: the first part has been written.
-        let pushed = unsafe { send::push_descriptor(ring, &Header::default(), &marked) };
+        let pushed = unsafe { send::push_descriptor(ring, &header(), &marked) };
         assert_eq!(pushed, Pushed::Done);
         Self { piece, sent }
     }
@@ -143,9 +153,8 @@ fn a_packet_that_is_alone_grows_and_others_do_not() {
         let mut sink = Receiver::new(&[Answer::Here]);
         for _ in 0..2 {
             // SAFETY: as in `pair`. The second packet is not alone.
-            let done = unsafe {
-                ranks[0].send_bulk_from(1, &Header::default(), sent.as_ptr(), sent.len())
-            };
+            let done =
+                unsafe { ranks[0].send_growing(1, &Header::default(), sent.as_ptr(), sent.len()) };
             assert_eq!(done, Sent::Done);
         }
         assert_eq!(ranks[1].poll(&mut sink), 2);
@@ -165,6 +174,23 @@ fn a_packet_may_be_asked_for_as_a_whole() {
     packet.grow(&ranks[0], 4096, 9000);
     assert_eq!(ranks[1].poll(&mut sink), 1);
     assert!(sink.whole == [packet.sent] && sink.answers.is_empty());
+}
+
+/// In a poll that has delivered other packets, a receiver may take the lines of cells; not that of
+/// a packet that stays there.
+#[test]
+fn what_grows_behind_another_packet_keeps_its_header() {
+    let mut ranks = pair(true);
+    // SAFETY: as in `pair`.
+    let sent = unsafe { ranks[0].send_short(1, &Header::default(), [7; 8].as_ptr(), 8) };
+    assert_eq!(sent, Sent::Done);
+    let packet = Begun::new(&mut ranks[0], 9000, 2048);
+    let mut sink = Receiver::new(&[Answer::Whole; 2]);
+    assert_eq!(ranks[1].poll(&mut sink), 1);
+    packet.grow(&ranks[0], 2048, 9000);
+    assert_eq!(ranks[1].poll(&mut sink), 1);
+    assert_eq!(sink.header, header());
+    assert!(sink.whole[1] == packet.sent);
 }
 
 #[test]

@@ -14,8 +14,9 @@
 use portolan_core::transport::WIRE_VERSION;
 
 use crate::bell::BellWords;
+use crate::bulk::FIRST_AT;
 use crate::inbox::{self, Inbox};
-use crate::ring::{BEGINNING, Cell, Ends, INLINE_WIDE, TAG_BITS};
+use crate::ring::{BEGINNING, Cell, Ends, INLINE_WIDE, OfSender, TAG_BITS};
 use crate::sync::{AtomicU32, AtomicU64};
 
 /// First word of every segment.
@@ -159,6 +160,8 @@ pub(crate) const fn layout_hash() -> u64 {
         TAG_BITS as usize,
         BEGINNING as usize,
         INLINE_WIDE,
+        std::mem::offset_of!(OfSender, filled),
+        FIRST_AT,
         OFFERS,
         REASON,
     ];

@@ -42,7 +42,7 @@ unsafe impl<T: Transport, L: Level> Device for Engine<T, L> {
             // SAFETY: the caller's promise.
             let launched = unsafe {
                 if state.leaves_whole(&buf) {
-                    state.try_eager_contig(args, &buf)
+                    state.try_eager_contig(args, &buf, true)
                 } else {
                     state.try_unasked(args, &Data::Contig(buf), true)
                 }
@@ -88,7 +88,7 @@ unsafe impl<T: Transport, L: Level> Device for Engine<T, L> {
                 return unsafe { state.start_for_bundle(args, buf) };
             }
             // SAFETY: the caller's promise.
-            if unsafe { state.try_eager_contig(args, &buf) } == Launched::Yes {
+            if unsafe { state.try_eager_contig(args, &buf, false) } == Launched::Yes {
                 return state.launched();
             }
         }

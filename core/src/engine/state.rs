@@ -152,6 +152,7 @@ impl<T: Transport> State<T> {
         let mut limits = transport.limits();
         limits.eager = limits.eager.min(limits.bulk);
         limits.bundle = limits.bundle.min(limits.bulk);
+        limits.grows = limits.grows.min(limits.bulk);
         // Unless the user has set a value, the transport's own is the best one.
         if settings.origin("EAGER_MAX") != Some(Origin::Default) {
             limits.eager = limits.eager.min(settings.eager_max());

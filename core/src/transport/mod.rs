@@ -22,6 +22,7 @@ pub mod decorate;
 pub mod memory;
 pub mod packet;
 pub mod remote;
+mod sink;
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -31,6 +32,7 @@ use bitflags::bitflags;
 
 pub use packet::{Header, PacketKind, Payload, WIRE_VERSION, copy_short};
 pub use remote::{Begun, Remote, Token};
+pub use sink::{Destination, Room, Sink};
 
 use crate::buffer::MemoryKind;
 
@@ -84,9 +86,9 @@ pub struct Limits {
     /// Longest packet, in bytes, in which short messages leave together; at most `bulk`. 0 where
     /// each message leaves by itself, because a packet costs little more than a message.
     pub bundle: usize,
-    /// Longest packet, in bytes, of [`Transport::send_bulk_from`] that a receiver may read while
-    /// its sender is still writing it ([`Sink::grows`]); at most `bulk`, and 0 if none is. A
-    /// message of this length that a call waits for needs no pieces.
+    /// Longest packet, in bytes, of [`Transport::send_growing`] that a receiver may read while its
+    /// sender is still writing it ([`Sink::grows`]); at most `bulk`, and 0 if none is. A message of
+    /// this length that a call waits for needs no pieces.
     pub grows: usize,
 }
 
@@ -189,72 +191,6 @@ pub struct DirectMemory {
 
 // SAFETY: a description of memory that stays valid until `Transport::free`, whatever the thread.
 unsafe impl Send for DirectMemory {}
-
-/// Where the bytes of a packet go that has begun to arrive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Destination {
-    /// To this address, as they come: there is room for all of them until
-    /// [`Sink::placed`] has been called. A call waits for just this packet.
-    Here(*mut u8),
-    /// To the sink, [part](Sink::part) by part as they come.
-    Parts,
-    /// To the sink as a [whole](Sink::packet), once all of them are there.
-    Whole,
-}
-
-/// The engine's side of a poll.
-pub trait Sink {
-    /// Whether a packet of `peer` may be delivered now. Packets that may not be delivered stay
-    /// where they are, in order, and are offered again by a later poll. Asked before each packet.
-    fn accepts(&mut self, peer: u32) -> bool;
-
-    /// A packet has arrived. The payload is only valid until this returns.
-    fn packet(&mut self, peer: u32, header: &Header, payload: Payload<'_>);
-
-    /// A packet of `len` bytes, which is next from `peer`, has begun to arrive, while its sender is
-    /// still writing it: what shall become of it? Asked after [`accepts`](Self::accepts), in each
-    /// poll that finds it so, until the answer is not [`Destination::Whole`].
-    fn grows(&mut self, peer: u32, header: &Header, len: usize) -> Destination {
-        let _ = (peer, header, len);
-        Destination::Whole
-    }
-
-    /// The first `here` bytes of the packet that was to go [`Destination::Here`] have been copied
-    /// there. If those are not all of its `len` bytes, the rest did not come soon, and is delivered
-    /// in [parts](Self::part).
-    fn placed(&mut self, peer: u32, header: &Header, len: usize, here: usize) {
-        let _ = (peer, header, len, here);
-        debug_assert!(false, "only a sink that gives a place is told of it");
-    }
-
-    /// The bytes from position `at` of a packet of `len` bytes, up to its end or to where its
-    /// sender is. Parts come in order, none is empty, and no other packet of `peer` comes before
-    /// the last one.
-    fn part(&mut self, peer: u32, header: &Header, len: usize, at: usize, payload: Payload<'_>) {
-        let _ = (peer, header, len, at, payload);
-        debug_assert!(false, "only a sink that asks for parts gets any");
-    }
-
-    /// How many packets behind the next one to be delivered [`ahead`](Self::ahead) wants to hear
-    /// of; 0 for none.
-    fn looks_ahead(&self) -> usize {
-        0
-    }
-
-    /// A hint: a packet with this header has arrived, `places` places behind the next one to be
-    /// delivered, so what its delivery will touch may be prefetched. Called with each delivery, for
-    /// every second packet, the farthest first.
-    fn ahead(&mut self, header: &Header, places: usize) {
-        let _ = (header, places);
-    }
-
-    /// The operation that [`Transport::begin_remote`] began under this number is over. `outcome` is
-    /// the former value if the operation was atomic, or `None` if the operation failed. What it
-    /// changed is now in the peer's memory.
-    fn finished(&mut self, id: u32, outcome: Option<u64>) {
-        let _ = (id, outcome);
-    }
-}
 
 /// What wakes a sleeping rank: a word with a futex or an event descriptor behind it.
 ///
@@ -373,6 +309,23 @@ pub unsafe trait Transport: Send + 'static {
                 portolan_datatype::bytes::copy(data, target, len);
             })
         }
+    }
+
+    /// The same for a packet on which its receiver is likely to wait in a call. The transport may
+    /// let it [grow](Sink::grows).
+    ///
+    /// # Safety
+    /// As [`send_bulk_from`](Self::send_bulk_from).
+    #[inline]
+    unsafe fn send_growing(
+        &mut self,
+        peer: u32,
+        header: &Header,
+        data: *const u8,
+        len: usize,
+    ) -> Sent {
+        // SAFETY: the caller's promise.
+        unsafe { self.send_bulk_from(peer, header, data, len) }
     }
 
     /// Whether bulk packets of `piece` bytes each, `len` bytes together, would find room if they

@@ -18,9 +18,17 @@ use crate::engine::long::pieces::Arrival;
 use crate::engine::short::outgoing::Peer;
 use crate::engine::short::unexpected::envelope;
 use crate::engine::state::Proto;
-use crate::transport::{Destination, Header, PacketKind, Payload};
+use crate::transport::{Destination, Header, PacketKind, Payload, Room};
 
 impl Proto {
+    /// Whether the receiver of a message that a blocking call sends is likely to wait for it in a
+    /// call. If this rank has receives of its own under way, both ranks may send at the same time:
+    /// then each copies its own message, and finds the other's when that is there.
+    #[inline]
+    pub(in crate::engine) fn is_waited_for(&self) -> bool {
+        self.posted.is_empty()
+    }
+
     /// Where a packet of `len` bytes goes that has begun to arrive.
     pub(in crate::engine) fn destination_of(
         &mut self,
@@ -31,7 +39,8 @@ impl Proto {
         // What the dead have sent is delivered as far as it is whole; a packet that stays
         // incomplete binds no receive.
         let failed = self.peers[peer as usize].flags & Peer::FAILED != 0;
-        if header.kind != PacketKind::Eager as u8 || failed {
+        // Nor does one that comes amid the pieces of another: no correct peer sends it.
+        if header.kind != PacketKind::Eager as u8 || failed || self.arrivals.has(peer) {
             return Destination::Whole;
         }
         // A receive that has to be put down needs a slot.
@@ -39,7 +48,9 @@ impl Proto {
             && self.posted.peek_arrival(&envelope(header)).is_none()
             && let Some(to) = self.room_in_hand(header, len)
         {
-            return Destination::Here(to);
+            // SAFETY: the receiving thread keeps the buffer, in which the packet fits, until its
+            // call returns, which is in this poll.
+            return Destination::Here(unsafe { Room::new(to) });
         }
         match len > self.limits.eager {
             true => Destination::Parts,

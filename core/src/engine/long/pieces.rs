@@ -164,13 +164,13 @@ impl Proto {
     }
 }
 
-/// Bytes of a message's pieces: all of the message if it is short, or if its receiver may copy the
-/// one end of a packet while this rank copies the other. Messages in windows have long
-/// pieces, because the receiver has those of earlier messages to read meanwhile. But they have at
-/// least two, because a first piece that holds everything is taken for a short message.
-fn piece_of(limits: &Limits, data: &Data, waited: bool) -> usize {
+/// Bytes of a message's pieces: all of the message if it is short, or if it may leave in a packet
+/// that grows (`grows`). Messages in windows have long pieces, because the receiver has those of
+/// earlier messages to read meanwhile. But they have at least two, because a first piece that holds
+/// everything is taken for a short message.
+fn piece_of(limits: &Limits, data: &Data, waited: bool, grows: bool) -> usize {
     let len = data.len();
-    let grows = waited && matches!(data, Data::Contig(_)) && len <= limits.grows;
+    let grows = grows && matches!(data, Data::Contig(_)) && len <= limits.grows;
     if len <= limits.eager || grows {
         return len.max(1);
     }
@@ -195,15 +195,23 @@ unsafe fn send_pieces<T: Transport>(
     args: &SendArgs,
     data: &Data,
     from: usize,
+    grows: bool,
 ) -> (usize, Sent) {
     let len = data.len();
     let signature = data.signature(len).bits();
-    if let Data::Contig(buf) = data
+    if from == 0
         && len <= piece
+        && let Data::Contig(buf) = data
     {
         let header = header(PacketKind::Eager, args, signature);
+        let peer = args.dest.index();
         // SAFETY: the caller vouches for the peer and the buffer, and for `piece`.
-        let sent = unsafe { transport.send_bulk_from(args.dest.index(), &header, buf.ptr, len) };
+        let sent = unsafe {
+            match grows {
+                true => transport.send_growing(peer, &header, buf.ptr, len),
+                false => transport.send_bulk_from(peer, &header, buf.ptr, len),
+            }
+        };
         return (if sent == Sent::Done { len } else { 0 }, sent);
     }
     let mut header = header(PacketKind::First, args, signature);
@@ -258,7 +266,8 @@ impl<T: Transport> State<T> {
         {
             return Launched::No;
         }
-        let piece = piece_of(&proto.limits, data, waited);
+        let grows = waited && proto.is_waited_for();
+        let piece = piece_of(&proto.limits, data, waited, grows);
         let unasked = match waited {
             true => proto.form(args, len, waited) != Form::Offer,
             false => proto.goes_unasked(args, len, waited) && self.finds_room(peer, len, piece),
@@ -267,7 +276,7 @@ impl<T: Transport> State<T> {
             return Launched::No;
         }
         // SAFETY: the caller's promise; no limit that `piece_of` knows is above `bulk`.
-        let (left, sent) = unsafe { send_pieces(&mut self.transport, piece, args, data, 0) };
+        let (left, sent) = unsafe { send_pieces(&mut self.transport, piece, args, data, 0, grows) };
         if left == 0 {
             return Launched::No;
         }
@@ -320,18 +329,21 @@ impl<T: Transport> State<T> {
     /// Sends the pieces of a queued request, or the rest of them; `false` if there is no room yet.
     pub(in crate::engine) fn launch_pieces(&mut self, index: u32) -> bool {
         let Self { transport, proto } = self;
+        let is_waited_for = proto.is_waited_for();
         let Some(op) = proto.table.send(index) else {
             return true;
         };
+        let grows = op.waited && is_waited_for;
         let from = match op.stage {
             SendStage::Unasked { left } => left,
             _ => 0,
         };
         let (peer, len, waited) = (op.args.dest.index(), op.data.len(), op.waited);
-        let piece = piece_of(&proto.limits, &op.data, waited);
+        let piece = piece_of(&proto.limits, &op.data, waited, grows);
         // SAFETY: the sender leaves the buffer to the device until the request completes; `piece`
         // as above.
-        let (left, sent) = unsafe { send_pieces(transport, piece, &op.args, &op.data, from) };
+        let (left, sent) =
+            unsafe { send_pieces(transport, piece, &op.args, &op.data, from, grows) };
         // Set even if nothing has left: the form is decided.
         op.stage = SendStage::Unasked { left };
         if from == 0 && left > 0 {
@@ -554,7 +566,7 @@ mod tests {
         };
         let pieces = |eager, len| {
             let data = contiguous(len);
-            [true, false].map(|waited| piece_of(&limits(eager), &data, waited))
+            [true, false].map(|waited| piece_of(&limits(eager), &data, waited, waited))
         };
         assert_eq!(pieces(16 << 10, 16 << 10), [16 << 10; 2], "one packet");
         assert_eq!(pieces(16 << 10, 24 << 10), [8 << 10, 12 << 10]);

@@ -36,7 +36,7 @@ impl<T: Transport, L: Level> Engine<T, L> {
                 state.progress();
                 let tried = match &data {
                     // SAFETY: the caller's promise.
-                    Data::Contig(buf) => unsafe { state.try_eager_contig(args, buf) },
+                    Data::Contig(buf) => unsafe { state.try_eager_contig(args, buf, false) },
                     Data::Typed { .. } | Data::Driven(_) => Launched::No,
                 };
                 if tried == Launched::Yes {

@@ -66,7 +66,8 @@ pub(in crate::engine) enum Launched {
 }
 
 impl<T: Transport> State<T> {
-    /// Sends a contiguous message eagerly, if nothing prevents that.
+    /// Sends a contiguous message eagerly, if nothing prevents that. `waited`: a blocking call
+    /// sends it.
     ///
     /// # Safety
     /// `args` must be legal and `buf` readable.
@@ -75,6 +76,7 @@ impl<T: Transport> State<T> {
         &mut self,
         args: &SendArgs,
         buf: &ContigBuf,
+        waited: bool,
     ) -> Launched {
         let peer = args.dest.index();
         debug_assert!((peer as usize) < self.proto.peers.len());
@@ -90,8 +92,11 @@ impl<T: Transport> State<T> {
         let sent = if buf.len <= limits.short {
             // SAFETY: the caller vouches for the buffer and the peer; the length was checked.
             unsafe { self.transport.send_short(peer, &header, buf.ptr, buf.len) }
-        } else {
+        } else if waited && self.proto.is_waited_for() {
             // SAFETY: as above; `eager` is at most `bulk`.
+            unsafe { self.transport.send_growing(peer, &header, buf.ptr, buf.len) }
+        } else {
+            // SAFETY: as above.
             unsafe {
                 self.transport
                     .send_bulk_from(peer, &header, buf.ptr, buf.len)

@@ -183,6 +183,33 @@ fn packets_that_make_no_sense_grow_into_nothing() {
     }
 }
 
+/// The first piece of a long message has come, and then, amid its pieces, a packet that grows.
+#[test]
+fn a_packet_amid_the_pieces_of_another_binds_no_receive() {
+    let (mut long, mut next) = (vec![0; 3000], vec![0; 2000]);
+    let engine = engine();
+    let requests = [receive(&engine, &mut long), receive(&engine, &mut next)];
+    let first = Header {
+        kind: PacketKind::First as u8,
+        cookie: 3000,
+        ..eager()
+    };
+    arrives(&engine, first, &[1; 1000]);
+    engine.state.lock().progress();
+    let asked = || {
+        let proto = &mut engine.state.lock().proto;
+        proto.destination_of(1, &eager(), 2000)
+    };
+    assert_eq!(asked(), Destination::Whole);
+    for piece in [[2; 1000], [3; 1000]] {
+        let proto = &mut engine.state.lock().proto;
+        proto.on_next(1, Payload::from_slice(&piece));
+    }
+    assert_eq!(asked(), Destination::Parts);
+    assert_eq!(engine.wait(requests[0]).unwrap().bytes, 3000);
+    assert_eq!(engine.peek(requests[1]).unwrap(), None);
+}
+
 /// Only tagged messages that bring their data grow; all other packets are handled as a whole.
 #[test]
 fn other_packets_are_waited_for() {
@@ -196,5 +223,4 @@ fn other_packets_are_waited_for() {
         let destination = proto.destination_of(1, &header, 9000);
         assert_eq!(destination, Destination::Whole, "{kind:?}");
     }
-    arrives(&engine, eager(), &[1; 100]);
 }

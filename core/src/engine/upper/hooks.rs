@@ -242,7 +242,7 @@ impl<T: Transport> Access for Whole<'_, T> {
             // time.
             _ if !state.proto.table.has_room() => Launched::No,
             // SAFETY: the caller's promise.
-            Data::Contig(buf) => unsafe { state.try_eager_contig(args, buf) },
+            Data::Contig(buf) => unsafe { state.try_eager_contig(args, buf, false) },
             Data::Typed {
                 ptr,
                 count,

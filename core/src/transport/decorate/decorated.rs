@@ -167,7 +167,11 @@ unsafe impl<T: Transport, H: Hook> Transport for Decorated<T, H> {
     }
 
     fn limits(&self) -> Limits {
-        self.inner.limits()
+        Limits {
+            // A hook sees packets as a whole.
+            grows: 0,
+            ..self.inner.limits()
+        }
     }
 
     fn rank(&self) -> u32 {

@@ -58,7 +58,7 @@ impl Growth {
                 packet.at = len;
             }
             Destination::Whole => {}
-            Destination::Here(to) => {
+            Destination::Here(room) => {
                 self.placed += 1;
                 // The rest comes soon, but for every third packet.
                 let here = if self.placed.is_multiple_of(3) {
@@ -66,8 +66,10 @@ impl Growth {
                 } else {
                     len
                 };
-                // SAFETY: the sink gives room for `len` bytes, which are not in this vector.
-                unsafe { std::ptr::copy_nonoverlapping(packet.bytes.as_ptr(), to, here) };
+                // SAFETY: there is room for `len` bytes, apart from this vector.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(packet.bytes.as_ptr(), room.as_ptr(), here);
+                }
                 sink.placed(peer, &header, len, here);
                 packet.at = here;
             }
