@@ -176,10 +176,13 @@ fn drain<S: Sink>(
             };
             if descriptor.first() != 0 {
                 let bytes = (found.as_ptr(), found.len());
+                // Copies, so that the headers of other packets need not be written to memory for
+                // this call.
+                let (header, described) = (header, descriptor);
                 // SAFETY: `find_bulk` has found them, and nobody has read them yet.
-                match unsafe {
-                    grow::deliver(from, *copies.takes, &header, &descriptor, bytes, sink)
-                } {
+                let grown =
+                    unsafe { grow::deliver(from, *copies.takes, &header, &described, bytes, sink) };
+                match grown {
                     Grown::Whole => {}
                     Grown::Delivered => {
                         from.bulk.done(&descriptor, from.ring.ends());
