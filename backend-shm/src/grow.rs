@@ -82,17 +82,12 @@ pub(crate) unsafe fn send(
         unsafe { copy(data, piece.ptr, part) };
         bulk.advance(&piece);
         let descriptor = piece.descriptor.grows_from(part);
-        // SAFETY: the descriptor fits one cell.
-        let pushed = unsafe {
-            send::push_descriptor(
-                ring,
-                header,
-                &Piece {
-                    descriptor,
-                    ..piece
-                },
-            )
+        let marked = Piece {
+            descriptor,
+            ..piece
         };
+        // SAFETY: the first part has been written.
+        let pushed = unsafe { send::push_descriptor(ring, header, &marked) };
         debug_assert_eq!(pushed, Pushed::Done, "there was room");
         for at in (part..len).step_by(part) {
             let end = len.min(at + part);
@@ -223,7 +218,7 @@ unsafe fn follow(
         if at == len || looks == LOOKS {
             return at;
         }
-        // No hint to the processor: it would take longer than a part.
+        // No hint to the processor (`pause`): the next part takes little longer than that.
         looks += 1;
         end = filled();
     }

@@ -208,6 +208,9 @@ fn parts_are_as_long_as_is_worth_while() {
         packet.grow(&ranks[0], 29_000, 30_000);
         assert_eq!(ranks[1].poll(&mut sink), 1);
         assert_eq!(sink.parts, [(0, 10_240), (10_240, 18_760), (29_000, 1000)]);
+        let turns = &mut ranks[1].outgoing[0].turns;
+        turns.sends();
+        assert!(turns.awaits_one(), "all parts are one packet");
         assert!(sink.buffer[..30_000] == packet.sent);
     }
 }

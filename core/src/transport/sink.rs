@@ -7,7 +7,8 @@ use super::{Limits, Transport};
 /// Where the bytes of a packet go that has begun to arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// To this room, as they come: a call waits for just this packet.
+    /// To this room, as they come: a call waits for just this packet. The transport may wait for
+    /// them, too, for some microseconds.
     Here(Room),
     /// To the sink, [part](Sink::part) by part as they come.
     Parts,
@@ -46,8 +47,8 @@ pub trait Sink {
     /// A packet has arrived. The payload is only valid until this returns.
     fn packet(&mut self, peer: u32, header: &Header, payload: Payload<'_>);
 
-    /// A packet of `len` bytes, which is next from `peer`, has begun to arrive, while its sender is
-    /// still writing it: what shall become of it? Asked after [`accepts`](Self::accepts), in each
+    /// A packet of `len` bytes, which is next from `peer`, has begun to arrive, while its sender may
+    /// still be writing it: what shall become of it? Asked after [`accepts`](Self::accepts), in each
     /// poll that finds it so, until the answer is not [`Destination::Whole`].
     fn grows(&mut self, peer: u32, header: &Header, len: usize) -> Destination {
         let _ = (peer, header, len);

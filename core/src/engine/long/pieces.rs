@@ -554,6 +554,43 @@ mod tests {
         })
     }
 
+    /// The rest of a message that has begun in pieces goes in pieces, whatever fits a packet now.
+    #[test]
+    fn what_has_begun_in_pieces_goes_on_in_pieces() {
+        let mut ranks = crate::transport::memory::network(2);
+        let bytes = [7; 3000];
+        let args = SendArgs::new(crate::ProcId::new(1), 3, 0, 5);
+        let Data::Contig(buf) = contiguous(bytes.len()) else {
+            unreachable!("it is");
+        };
+        let data = Data::Contig(ContigBuf {
+            ptr: bytes.as_ptr().cast_mut(),
+            ..buf
+        });
+        for (from, kind, len) in [(0, PacketKind::Eager, 3000), (1000, PacketKind::Next, 2000)] {
+            // SAFETY: rank 1 exists, the array is readable, and 4 KiB fit a packet.
+            let left = unsafe { send_pieces(&mut ranks[0], 4096, &args, &data, from, true) };
+            assert_eq!(left, (3000, Sent::Done));
+            let mut seen = Seen::default();
+            ranks[1].poll(&mut seen);
+            assert_eq!(seen.0, [(kind as u8, len)]);
+        }
+    }
+
+    /// Kind and length of the packets that have come.
+    #[derive(Default)]
+    struct Seen(Vec<(u8, usize)>);
+
+    impl crate::transport::Sink for Seen {
+        fn accepts(&mut self, _peer: u32) -> bool {
+            true
+        }
+
+        fn packet(&mut self, _peer: u32, header: &Header, payload: Payload<'_>) {
+            self.0.push((header.kind, payload.len()));
+        }
+    }
+
     #[test]
     fn messages_of_windows_have_long_pieces_and_two_at_least() {
         let limits = |eager| Limits {
