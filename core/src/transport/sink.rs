@@ -47,9 +47,9 @@ pub trait Sink {
     /// A packet has arrived. The payload is only valid until this returns.
     fn packet(&mut self, peer: u32, header: &Header, payload: Payload<'_>);
 
-    /// A packet of `len` bytes, which is next from `peer`, has begun to arrive, while its sender may
-    /// still be writing it: what shall become of it? Asked after [`accepts`](Self::accepts), in each
-    /// poll that finds it so, until the answer is not [`Destination::Whole`].
+    /// A packet of `len` bytes, which is next from `peer`, has begun to arrive, while its sender
+    /// may still be writing it: what shall become of it? Asked after [`accepts`](Self::accepts), in
+    /// each poll that finds it so, until the answer is not [`Destination::Whole`].
     fn grows(&mut self, peer: u32, header: &Header, len: usize) -> Destination {
         let _ = (peer, header, len);
         Destination::Whole
