@@ -9,9 +9,14 @@ use libtest_mimic::{Failed, Trial};
 use crate::common::{finish, is_alive, of_ours, said_until, started, wait_until};
 use crate::roles;
 
-/// What the lost rank and the others do: they wait and have never talked, or a long message is
-/// under way.
-const ROLES: [&str; 2] = ["asleep", "sending-large"];
+/// What a lost rank and the others do, and how many ranks each host has: they wait and have never
+/// talked, or a long message is under way.
+const CASES: [(&str, u32); 4] = [
+    ("asleep", 1),
+    ("sending-large", 1),
+    ("asleep", 2),
+    ("sending-large", 2),
+];
 
 /// Seconds between heartbeats; the others notice after four to five times as long. On a machine
 /// that is full of other work, less would be too short for ranks that live.
@@ -28,11 +33,15 @@ pub(crate) fn trials() -> Vec<Trial> {
     if let Some(why) = &why {
         eprintln!("ignored: a job on several hosts: {why}");
     }
-    let trial = |role: &'static str| {
-        let test = Trial::test(format!("lost_host_{role}"), move || lost(role));
+    let trial = |(role, each): (&'static str, u32)| {
+        let name = match each {
+            1 => format!("lost_host_{role}"),
+            _ => format!("lost_host_of_{each}_ranks_{role}"),
+        };
+        let test = Trial::test(name, move || lost(role, each));
         test.with_ignored_flag(why.is_some())
     };
-    ROLES.map(trial).into()
+    CASES.map(trial).into()
 }
 
 fn script() -> PathBuf {
@@ -43,8 +52,8 @@ fn script() -> PathBuf {
 struct Hosts(String);
 
 impl Hosts {
-    fn up(role: &str) -> Self {
-        let hosts = Self(format!("{}-{role}", std::process::id()));
+    fn up(role: &str, each: u32) -> Self {
+        let hosts = Self(format!("{}-{role}-{each}", std::process::id()));
         hosts.tell(&["up", &hosts.0]);
         hosts
     }
@@ -55,12 +64,14 @@ impl Hosts {
         assert!(outcome.status.success(), "{words:?}: {outcome:?}");
     }
 
-    /// This program as a job of three ranks, one on each host.
-    fn start(&self, role: &str) -> Command {
+    /// This program as a job with this many ranks on each host.
+    fn start(&self, role: &str, each: u32) -> Command {
         let me = std::env::current_exe().expect("a program knows its own file");
         let mut command = of_ours(Command::new(script()));
-        command.args(["run", &self.0, "3"]).arg(me);
-        command.arg(format!("role:lost-{role}"));
+        let ranks = (3 * each).to_string();
+        command.args(["run", &self.0, &ranks]).arg(me);
+        command.arg(format!("role:lost-{each}-{role}"));
+        command.env("HOSTS_EACH", each.to_string());
         for (name, value) in [
             ("OFI_PROVIDER", "tcp"),
             ("OFI_INTERFACE", "dat"),
@@ -80,11 +91,11 @@ impl Drop for Hosts {
 }
 
 /// The other ranks get an error about the host that cannot be reached, and continue.
-fn lost(role: &str) -> Result<(), Failed> {
-    const VICTIM: u32 = 2;
-    let hosts = Hosts::up(role);
-    let (mut child, said) = started(hosts.start(role), 3);
-    let pids = (0..VICTIM).map(|rank| {
+fn lost(role: &str, each: u32) -> Result<(), Failed> {
+    let (living, victim) = (2 * each, 3 * each - 1);
+    let hosts = Hosts::up(role, each);
+    let (mut child, said) = started(hosts.start(role, each), 3 * each as usize);
+    let pids = (0..living).map(|rank| {
         let begin = format!("ready {rank} ");
         let pid = said.iter().find_map(|line| line.strip_prefix(&begin));
         pid.unwrap_or_else(|| panic!("`{begin}`: {said:?}"))
@@ -93,8 +104,8 @@ fn lost(role: &str) -> Result<(), Failed> {
     let pids: Vec<String> = pids.collect();
     hosts.tell(&["cut", &hosts.0, "3"]);
     // The output of the ranks passes through the launcher, which ends with the hosts.
-    let told = said_until(&mut child, |told| {
-        (0..VICTIM).all(|rank| told.contains(&format!("done {rank}")))
+    let told = said_until(&mut child, move |told| {
+        (0..living).all(|rank| told.contains(&format!("done {rank}")))
     });
     let ended = std::panic::catch_unwind(|| {
         let over = || !pids.iter().any(|pid| is_alive(pid));
@@ -103,12 +114,18 @@ fn lost(role: &str) -> Result<(), Failed> {
     drop(hosts);
     let outcome = finish(child);
     assert!(ended.is_ok(), "somebody waits for ever: {outcome:#?}");
-    for rank in 0..VICTIM {
+    for rank in 0..living {
         for call in roles::calls(role, rank) {
             let begin = format!("told {rank} {call}: PeerFailed: rank {rank}");
             let line = told.iter().find(|line| line.starts_with(&begin));
             let line = line.unwrap_or_else(|| panic!("`{begin}`: {told:#?}"));
-            for part in ["world rank 2 has failed", " heartbeat", "10.211.0.13:"] {
+            // A receive from any rank ends with the first loss that is noticed.
+            let failed = (living..=victim).map(|lost| format!("world rank {lost} has failed"));
+            assert!(
+                failed.into_iter().any(|part| line.contains(&part)),
+                "`{line}`"
+            );
+            for part in [" heartbeat", "10.211.0.13:"] {
                 assert!(line.contains(part), "`{part}` is not in `{line}`");
             }
         }

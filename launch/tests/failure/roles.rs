@@ -63,12 +63,14 @@ fn collective(role: &str, comm: &Comm, large: &mut [u8], round: u32) -> Result<(
 }
 
 fn act(role: &str, world: &World) -> Result<()> {
-    let (role, cut_off) = match role.strip_prefix("lost-") {
-        Some(role) => (role, true),
-        None => (role, false),
+    // `lost-N-ROLE`: the last N ranks are cut off.
+    let (role, cut_off) = match role.strip_prefix("lost-").and_then(|it| it.split_once('-')) {
+        Some((lost, role)) => (role, lost.parse().expect("a number of ranks")),
+        None => (role, 0),
     };
     let comm = world.comm();
     let victim = world.size() - 1;
+    let living = world.size() - cut_off.max(1);
     if is_collective(role) {
         // All ranks are in the middle of the repetitions when the victim is killed.
         let mut large = vec![0; LARGE];
@@ -89,10 +91,10 @@ fn act(role: &str, world: &World) -> Result<()> {
         _ => None,
     };
     say(format!("ready {} {}", world.rank(), std::process::id()));
-    if world.rank() == victim {
+    if world.rank() >= living {
         let _waits = announced;
         let outcome = suffer(role, &comm);
-        if cut_off {
+        if cut_off > 0 {
             // The rank lives, but no other rank can see that.
             loop {
                 std::thread::park();
@@ -111,7 +113,7 @@ fn act(role: &str, world: &World) -> Result<()> {
             return Err(error);
         }
     }
-    talk_among_the_living(&comm, victim)?;
+    talk_among_the_living(&comm, living)?;
     say(format!("done {}", world.rank()));
     Ok(())
 }

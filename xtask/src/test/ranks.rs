@@ -302,10 +302,15 @@ pub(super) fn interop(run: &mut Run<'_>) -> Result<(), Failure> {
 /// Runs the suite on three hosts, which are network namespaces, in both ways of matching. (The loss
 /// of a host is covered by the launcher's tests.)
 fn across(run: &mut Run<'_>) -> Result<(), Failure> {
-    for (matching, how) in [("software", ""), ("native", ", where the provider matches")] {
+    let (ours, theirs) = (("software", ""), ("native", ", where the provider matches"));
+    // Of five ranks, the last host has one.
+    for ((matching, how), ranks, each) in
+        [(ours, 3, 1), (ours, 5, 2), (theirs, 3, 1), (theirs, 5, 2)]
+    {
         let mut command = run.repo.command(run.repo.path(HOSTS));
         let name = format!("{}-suite", std::process::id());
-        command.args(["with", &name, "3"]);
+        command.args(["with", &name, &ranks.to_string()]);
+        command.env("HOSTS_EACH", each.to_string());
         command.arg(program(run, NETWORK));
         for (name, value) in [
             ("OFI_INTERFACE", "dat"),
@@ -315,7 +320,7 @@ fn across(run: &mut Run<'_>) -> Result<(), Failure> {
         ] {
             command.env(format!("PORTOLAN_{name}"), value);
         }
-        let what = format!("{NETWORK}, 3 processes on as many hosts{how}");
+        let what = format!("{NETWORK}, {ranks} processes on three hosts{how}");
         run.step(&what, Dialect::Cases, command)?;
     }
     Ok(())
