@@ -6,7 +6,7 @@ mod driver;
 use std::sync::Arc;
 
 use portolan::device_memory::{Cuda, MemoryKind, Slice, SliceMut};
-use portolan::{Comm, Datatype, Device, Error, ErrorKind, Layout, Level, Result};
+use portolan::{Comm, Datatype, Device, Error, ErrorKind, Layout, Level, Result, SplitBy};
 use portolan_core::matching::Pattern;
 use portolan_core::staging::Staging;
 use portolan_core::{Request, SendArgs, TypedBuf};
@@ -47,7 +47,7 @@ impl GpuBuffers {
         bytes: usize,
         fill: u8,
     ) -> Result<Self> {
-        let on_node = comm.split_shared()?.rank();
+        let on_node = comm.split_by(SplitBy::Node, 0)?.rank();
         let count = count.max(1) as usize;
         let stride = bytes.max(1).checked_next_multiple_of(PAGE);
         let area = stride.and_then(|stride| stride.checked_mul(count));

@@ -175,6 +175,7 @@ fn is_plain(send: Option<&TypedBuf<'_>>, recv: &TypedBuf<'_>, op: &Op) -> bool {
     };
     send.is_none_or(alike)
         && are_right(recv.ptr, recv.count, recv.layout)
+        && !op.is_one_sided()
         && op.check(recv.layout).is_ok()
 }
 
@@ -300,6 +301,9 @@ impl<D: Device> Check<'_, D> {
 
     #[inline(always)]
     fn operator(&self, op: &Op, layout: &Layout) -> Result<()> {
+        if op.is_one_sided() {
+            return Err(self.one_sided(op));
+        }
         op.check(layout).map_err(|error| {
             // Most of these texts have a remedy already.
             let text = error.to_string();
@@ -307,6 +311,13 @@ impl<D: Device> Check<'_, D> {
             let (what, remedy) = text.split_once("; ").unwrap_or((&text, any));
             self.error(ErrorKind::InvalidLayout, what, remedy)
         })
+    }
+
+    #[cold]
+    fn one_sided(&self, op: &Op) -> Error {
+        let what = format!("`{}` is for one-sided communication only", op.name());
+        let remedy = "use another operator, or one of your own (Op::new)";
+        self.error(ErrorKind::InvalidArgument, &what, remedy)
     }
 
     /// Contribution and result must have the same layout and the same count.

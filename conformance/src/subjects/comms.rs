@@ -1,5 +1,6 @@
 //! The device is told of communicators, and carries those that are made out of others.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use portolan_core::comm::{
@@ -166,6 +167,7 @@ pub fn created<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         let node = world
             .split_by(portolan_core::comm::SplitBy::Node, 0)
             .expect("parts by node");
+        assert_eq!(*node.group(), on_this_host(world), "the ranks of a node");
         // A message waits on each communicator while the others are used.
         let held = world.dup().expect("a copy");
         let me = held.rank();
@@ -182,6 +184,20 @@ pub fn created<D: Device>(rank: &Rank<'_, D>) -> Verdict {
         finish(&held, [waiting]);
     });
     Ok(())
+}
+
+/// The ranks of this one's network namespace, by their own account: hosts are told apart by these
+/// in all jobs of the project's tests.
+fn on_this_host<D: Device>(world: &Communicator<D>) -> Group {
+    let name = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    let mine = hasher.finish();
+    let all = world.allgather_words(&[mine]).expect("everybody's host");
+    let here = |rank: &u32| all[*rank as usize] == mine;
+    let ranks: Vec<_> = (0..world.size()).filter(here).collect();
+    let group = Group::world(world.size()).include(&ranks);
+    group.expect("ranks of the job")
 }
 
 /// Operations that are pending when a communicator is freed complete as if it still existed; their

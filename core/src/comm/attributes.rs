@@ -2,14 +2,16 @@
 
 use std::any::Any;
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::thread;
+use std::thread::{self, ThreadId};
 
 use super::{Communicator, lock};
 use crate::device::Device;
+use crate::error::Result;
 
-type CopyHook<T> = Box<dyn Fn(&T) -> Option<T> + Send + Sync>;
+type CopyHook<T> = Box<dyn Fn(&T) -> Result<Option<T>> + Send + Sync>;
 type DeleteHook<T> = Box<dyn Fn(&T) + Send + Sync>;
 
 /// Names an attribute, and defines what happens to its values when they are copied or deleted
@@ -25,7 +27,7 @@ struct Hooks<T> {
     delete: Option<DeleteHook<T>>,
 }
 
-impl<T: Send + Sync + 'static> Key<T> {
+impl<T: 'static> Key<T> {
     /// A key whose values are not copied when a communicator is duplicated
     /// (`MPI_COMM_NULL_COPY_FN`).
     #[doc(alias = "MPI_COMM_NULL_COPY_FN")]
@@ -44,7 +46,21 @@ impl<T: Send + Sync + 'static> Key<T> {
     /// # Panics
     /// If the key has been cloned or used already.
     #[must_use]
-    pub fn on_copy(mut self, copy: impl Fn(&T) -> Option<T> + Send + Sync + 'static) -> Self {
+    pub fn on_copy(self, copy: impl Fn(&T) -> Option<T> + Send + Sync + 'static) -> Self {
+        self.try_on_copy(move |value| Ok(copy(value)))
+    }
+
+    /// Like [`on_copy`](Self::on_copy), for a hook that may fail. Its error is what the call on
+    /// this rank returns, and this rank gets no duplicate. (What has been copied before is deleted.
+    /// The other ranks learn nothing of it: if their hooks succeed, they have theirs.)
+    ///
+    /// # Panics
+    /// If the key has been cloned or used already.
+    #[must_use]
+    pub fn try_on_copy(
+        mut self,
+        copy: impl Fn(&T) -> Result<Option<T>> + Send + Sync + 'static,
+    ) -> Self {
         self.hooks().copy = Some(Box::new(copy));
         self
     }
@@ -87,15 +103,49 @@ impl<T> fmt::Debug for Key<T> {
 }
 
 /// A value under its key. Dropping it calls the delete hook.
-struct Held<T: Send + Sync + 'static> {
+struct Held<T: 'static> {
     key: Key<T>,
-    value: Arc<T>,
+    value: ManuallyDrop<Arc<T>>,
+    /// The only thread that may touch the value; `None` if all may.
+    home: Option<ThreadId>,
 }
 
-impl<T: Send + Sync + 'static> Drop for Held<T> {
+// SAFETY: the key may go anywhere, because its hooks may. The value may, too, unless there is a
+// `home`; then nothing touches it on any other thread (`is_here`), and it is not dropped there.
+unsafe impl<T: 'static> Send for Held<T> {}
+// SAFETY: as above.
+unsafe impl<T: 'static> Sync for Held<T> {}
+
+impl<T: 'static> Held<T> {
+    fn shared(key: &Key<T>, value: T) -> Self
+    where
+        T: Send + Sync,
+    {
+        Self {
+            key: key.clone(),
+            value: ManuallyDrop::new(Arc::new(value)),
+            home: None,
+        }
+    }
+
+    fn of_thread(key: &Key<T>, value: T) -> Self {
+        Self {
+            key: key.clone(),
+            value: ManuallyDrop::new(Arc::new(value)),
+            home: Some(thread::current().id()),
+        }
+    }
+}
+
+impl<T: 'static> Drop for Held<T> {
     fn drop(&mut self) {
+        if !self.is_here() {
+            return;
+        }
+        // SAFETY: the value is not used after this, not even if the hook panics.
+        let value = unsafe { ManuallyDrop::take(&mut self.value) };
         if let Some(delete) = &self.key.0.delete {
-            delete(&self.value);
+            delete(&value);
         }
     }
 }
@@ -103,57 +153,65 @@ impl<T: Send + Sync + 'static> Drop for Held<T> {
 /// A [`Held`] of any type.
 pub(super) trait Attribute: Send + Sync {
     fn id(&self) -> usize;
-    fn value(&self) -> Arc<dyn Any + Send + Sync>;
-    fn copy(&self) -> Option<Arc<dyn Attribute>>;
+    /// Whether the calling thread may touch the value.
+    fn is_here(&self) -> bool;
+    /// The [`Held`] itself.
+    fn any(&self) -> &dyn Any;
+    fn copy(&self) -> Result<Option<Arc<dyn Attribute>>>;
 }
 
-impl<T: Send + Sync + 'static> Attribute for Held<T> {
+impl<T: 'static> Attribute for Held<T> {
     fn id(&self) -> usize {
         self.key.id()
     }
 
-    fn value(&self) -> Arc<dyn Any + Send + Sync> {
-        Arc::clone(&self.value) as _
+    fn is_here(&self) -> bool {
+        self.home.is_none_or(|home| home == thread::current().id())
     }
 
-    fn copy(&self) -> Option<Arc<dyn Attribute>> {
-        let value = Arc::new(self.key.0.copy.as_ref()?(&self.value)?);
-        Some(Arc::new(Self {
+    fn any(&self) -> &dyn Any {
+        self
+    }
+
+    fn copy(&self) -> Result<Option<Arc<dyn Attribute>>> {
+        let hook = self.key.0.copy.as_ref().filter(|_| self.is_here());
+        let Some(value) = hook.map_or(Ok(None), |copy| copy(&self.value))? else {
+            return Ok(None);
+        };
+        Ok(Some(Arc::new(Self {
             key: self.key.clone(),
-            value,
-        }))
+            value: ManuallyDrop::new(Arc::new(value)),
+            home: self.home,
+        })))
     }
 }
 
-/// The attributes of one communicator, in the order in which they were set.
+/// The attributes of one communicator, in the order in which they were set. A value of one thread
+/// is there for that thread only.
 #[derive(Clone, Default)]
 pub(super) struct Attributes(Vec<Arc<dyn Attribute>>);
 
 impl Attributes {
-    pub(super) fn set<T: Send + Sync + 'static>(
-        &mut self,
-        key: &Key<T>,
-        value: T,
-    ) -> Option<Arc<dyn Attribute>> {
-        let old = self.remove(key);
-        self.0.push(Arc::new(Held {
-            key: key.clone(),
-            value: Arc::new(value),
-        }));
+    /// Adds a value; returns the one that was there under this key.
+    fn set<T: 'static>(&mut self, new: Held<T>) -> Option<Arc<dyn Attribute>> {
+        let old = self.remove(&new.key);
+        self.0.push(Arc::new(new));
         old
     }
 
-    pub(super) fn get<T: Send + Sync + 'static>(&self, key: &Key<T>) -> Option<Arc<T>> {
-        let held = self.0.iter().find(|held| held.id() == key.id())?;
-        held.value().downcast().ok()
+    fn position<T: 'static>(&self, key: &Key<T>) -> Option<usize> {
+        let is_it = |held: &Arc<dyn Attribute>| held.id() == key.id() && held.is_here();
+        self.0.iter().position(is_it)
     }
 
-    pub(super) fn remove<T: Send + Sync + 'static>(
-        &mut self,
-        key: &Key<T>,
-    ) -> Option<Arc<dyn Attribute>> {
-        let index = self.0.iter().position(|held| held.id() == key.id())?;
-        Some(self.0.remove(index))
+    fn get<T: 'static>(&self, key: &Key<T>) -> Option<Arc<T>> {
+        let held = &self.0[self.position(key)?];
+        let held = held.any().downcast_ref::<Held<T>>()?;
+        Some(Arc::clone(&held.value))
+    }
+
+    fn remove<T: 'static>(&mut self, key: &Key<T>) -> Option<Arc<dyn Attribute>> {
+        Some(self.0.remove(self.position(key)?))
     }
 
     /// Drops all values, the one that was set last first (MPI-4 section 11.2.4 requires this order
@@ -173,13 +231,13 @@ impl Attributes {
         }
     }
 
-    pub(super) fn copy(&self) -> Self {
-        // One by one, so that what has been copied is deleted if a later hook panics.
+    fn copy(&self) -> Result<Self> {
+        // One by one, so that what has been copied is deleted if a later hook fails or panics.
         let mut copies = Self::default();
         for held in &self.0 {
-            copies.0.extend(held.copy());
+            copies.0.extend(held.copy()?);
         }
-        copies
+        Ok(copies)
     }
 }
 
@@ -192,14 +250,16 @@ impl Drop for Attributes {
 impl<D: Device> Communicator<D> {
     /// Copies the attributes of `parent` to a duplicate. The hooks belong to the program, so they
     /// run without the lock.
-    pub(super) fn inherit_attributes(&self, parent: &Self) {
-        self.set_attributes(parent.copied_attributes());
+    pub(super) fn inherit_attributes(&self, parent: &Self) -> Result<()> {
+        self.set_attributes(parent.copied_attributes()?);
+        Ok(())
     }
 
-    /// The attributes that a duplicate inherits, as they are now.
-    pub(super) fn copied_attributes(&self) -> Attributes {
+    /// The attributes that a duplicate inherits, as they are now. The error is that of a hook.
+    pub(super) fn copied_attributes(&self) -> Result<Attributes> {
         let held = lock(&self.0.attributes).clone();
-        held.copy()
+        let rank = self.0.device.attributes().world_rank;
+        held.copy().map_err(|error| error.on_rank(rank))
     }
 
     /// Sets the attributes of a communicator that has none yet.
@@ -211,21 +271,32 @@ impl<D: Device> Communicator<D> {
     /// is deleted, with the key's delete hook.
     #[doc(alias = "MPI_Comm_set_attr")]
     pub fn set_attribute<T: Send + Sync + 'static>(&self, key: &Key<T>, value: T) {
-        let old = lock(&self.0.attributes).set(key, value);
+        let old = lock(&self.0.attributes).set(Held::shared(key, value));
         // Dropped without the lock, because it may call the delete hook.
+        drop(old);
+    }
+
+    /// Like [`set_attribute`](Self::set_attribute), for a value that may not leave its thread, such
+    /// as a communicator at level `Single`.
+    ///
+    /// Only the calling thread finds, copies and deletes it. Under the same key, other threads may
+    /// have values of their own. If another thread drops the last handle of the communicator, the
+    /// value is leaked, without a call of the delete hook. (That cannot happen at level `Single`.)
+    pub fn set_thread_attribute<T: 'static>(&self, key: &Key<T>, value: T) {
+        let old = lock(&self.0.attributes).set(Held::of_thread(key, value));
         drop(old);
     }
 
     /// The value under a key (`MPI_Comm_get_attr`).
     #[doc(alias = "MPI_Comm_get_attr")]
     #[must_use]
-    pub fn attribute<T: Send + Sync + 'static>(&self, key: &Key<T>) -> Option<Arc<T>> {
+    pub fn attribute<T: 'static>(&self, key: &Key<T>) -> Option<Arc<T>> {
         lock(&self.0.attributes).get(key)
     }
 
     /// Deletes the value under a key (`MPI_Comm_delete_attr`); returns whether there was one.
     #[doc(alias = "MPI_Comm_delete_attr")]
-    pub fn delete_attribute<T: Send + Sync + 'static>(&self, key: &Key<T>) -> bool {
+    pub fn delete_attribute<T: 'static>(&self, key: &Key<T>) -> bool {
         let old = lock(&self.0.attributes).remove(key);
         old.is_some()
     }
@@ -243,6 +314,8 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicU32, Ordering};
 
+    use crate::error::{Error, ErrorKind};
+
     #[test]
     fn copies_and_deletions_follow_the_key() {
         let deleted = Arc::new(AtomicU32::new(0));
@@ -253,17 +326,17 @@ mod tests {
         let plain = Key::<String>::new();
 
         let mut first = Attributes::default();
-        assert!(first.set(&counted, 5).is_none());
-        first.set(&plain, "left behind".into());
-        let second = first.copy();
+        assert!(first.set(Held::shared(&counted, 5)).is_none());
+        first.set(Held::shared(&plain, "left behind".into()));
+        let second = first.copy().unwrap();
         assert_eq!(second.get(&counted).as_deref(), Some(&6));
         assert!(second.get(&plain).is_none());
 
         drop(second);
         assert_eq!(deleted.load(Ordering::Relaxed), 6);
-        drop(first.set(&counted, 20));
+        drop(first.set(Held::shared(&counted, 20)));
         assert_eq!(deleted.load(Ordering::Relaxed), 11);
-        assert!(first.copy().get(&counted).is_none());
+        assert!(first.copy().unwrap().get(&counted).is_none());
         drop(first);
         assert_eq!(deleted.load(Ordering::Relaxed), 31);
     }
@@ -283,7 +356,7 @@ mod tests {
         let keys = [key(false), key(true), key(true), key(false)];
         let mut attributes = Attributes::default();
         for (key, n) in keys.iter().zip(1..) {
-            attributes.set(key, n);
+            attributes.set(Held::shared(key, n));
         }
         let panic = catch_unwind(AssertUnwindSafe(|| drop(attributes))).unwrap_err();
         let text = panic.downcast_ref::<String>().unwrap();
@@ -294,7 +367,7 @@ mod tests {
         let (first, second) = (key(false), key(false));
         let mut attributes = Attributes::default();
         for (key, n) in [(&first, 1), (&second, 2), (&keys[0], 9)] {
-            attributes.set(key, n);
+            attributes.set(Held::shared(key, n));
         }
         assert!(catch_unwind(AssertUnwindSafe(|| attributes.copy())).is_err());
         assert_eq!(
@@ -305,10 +378,67 @@ mod tests {
     }
 
     #[test]
+    fn a_hook_that_fails_deletes_what_was_copied() {
+        let deleted = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&deleted);
+        let full = || Error::new(ErrorKind::Exhausted, "on purpose");
+        let key = Key::<u8>::new()
+            .on_copy(|n| Some(n + 1))
+            .on_delete(move |n| seen.lock().unwrap().push(*n));
+        let failing = Key::<u8>::new().try_on_copy(move |_| Err(full()));
+        let mut attributes = Attributes::default();
+        attributes.set(Held::shared(&key, 1));
+        attributes.set(Held::shared(&failing, 5));
+        let error = attributes.copy().err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Exhausted);
+        assert_eq!(*deleted.lock().unwrap(), [2]);
+    }
+
+    /// A value that may not leave its thread, and says which thread dropped it.
+    struct Local(std::rc::Rc<Mutex<Option<ThreadId>>>);
+
+    impl Drop for Local {
+        fn drop(&mut self) {
+            *self.0.lock().unwrap() = Some(thread::current().id());
+        }
+    }
+
+    #[test]
+    fn a_value_of_one_thread_is_there_for_that_thread_only() {
+        let key = Key::<Local>::new().on_copy(|held| Some(Local(held.0.clone())));
+        let dropped = std::rc::Rc::new(Mutex::new(None));
+        let mut attributes = Attributes::default();
+        attributes.set(Held::of_thread(&key, Local(dropped.clone())));
+        assert_eq!(attributes.copy().unwrap().0.len(), 1);
+        assert_eq!(dropped.lock().unwrap().take(), Some(thread::current().id()));
+        let mut copy = attributes.copy().unwrap();
+
+        thread::scope(|scope| {
+            let (attributes, key) = (&mut attributes, &key);
+            let elsewhere = move || {
+                assert!(attributes.get(key).is_none());
+                assert!(attributes.remove(key).is_none());
+                assert!(attributes.copy().unwrap().0.is_empty());
+                let own = std::rc::Rc::new(Mutex::new(None));
+                assert!(attributes.set(Held::of_thread(key, Local(own))).is_none());
+                assert!(attributes.get(key).is_some());
+                assert!(attributes.remove(key).is_some());
+                // Leaked: it is not dropped here.
+                copy.clear();
+            };
+            scope.spawn(elsewhere).join().unwrap();
+        });
+        assert_eq!(*dropped.lock().unwrap(), None);
+        assert!(attributes.get(&key).is_some());
+        drop(attributes.remove(&key));
+        assert_eq!(dropped.lock().unwrap().take(), Some(thread::current().id()));
+    }
+
+    #[test]
     fn keys_of_one_type_are_told_apart() {
         let (a, b) = (Key::<u8>::new(), Key::<u8>::new());
         let mut attributes = Attributes::default();
-        attributes.set(&a, 1);
+        attributes.set(Held::shared(&a, 1));
         assert!(attributes.get(&b).is_none());
         assert!(attributes.remove(&b).is_none());
         assert!(attributes.remove(&a).is_some());

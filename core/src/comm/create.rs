@@ -14,7 +14,8 @@ use crate::group::Group;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SplitBy {
-    /// They can load and store each other's memory (`MPI_COMM_TYPE_SHARED`).
+    /// They can load and store each other's memory (`MPI_COMM_TYPE_SHARED`). Over a device without
+    /// such memory, each rank is alone, even if others run on its node.
     SharedMemory,
     /// They run on one node (`MPI_COMM_TYPE_HW_GUIDED` with a node).
     Node,
@@ -30,12 +31,13 @@ impl<D: Device> Communicator<D> {
     ///
     /// # Errors
     /// [`Exhausted`](ErrorKind::Exhausted), on every rank, when no context id is free on all of
-    /// them; [`PeerFailed`](ErrorKind::PeerFailed).
+    /// them; [`PeerFailed`](ErrorKind::PeerFailed); that of a copy hook, on the ranks where it
+    /// fails.
     pub fn dup(&self) -> Result<Self> {
         let context = self.agree(Call::Dup)?;
         let topology = self.0.topology.clone();
         let new = self.derive(self.group().clone(), self.rank(), context, topology)?;
-        new.inherit_attributes(self);
+        new.inherit_attributes(self)?;
         Ok(new)
     }
 

@@ -78,8 +78,9 @@ impl<D: Device> Communicator<D> {
     ///
     /// # Errors
     /// [`Exhausted`](ErrorKind::Exhausted) when no request slot is left;
-    /// [`PeerFailed`](ErrorKind::PeerFailed). If it returns an error on one rank, it has had no
-    /// effect there, and the other ranks wait until that rank calls it again.
+    /// [`PeerFailed`](ErrorKind::PeerFailed); that of a copy hook. If it returns an
+    /// error on one rank, it has had no effect there, and the other ranks wait until that rank
+    /// calls it again.
     pub fn idup(&self) -> Result<PendingDup<D>> {
         self.idup_after(|| Ok(None))
     }
@@ -106,9 +107,9 @@ impl<D: Device> Communicator<D> {
     /// of it.
     pub(super) fn ready_to_dup(&self) -> Result<Ready<'_, D>> {
         self.check_members()?;
-        // First, because the copy hooks belong to the program and may panic: nothing has begun yet
-        // that the panic could leave behind.
-        let attributes = self.copied_attributes();
+        // First, because the copy hooks belong to the program and may fail or panic: nothing has
+        // begun yet that could be left behind.
+        let attributes = self.copied_attributes()?;
         // Here, because the agreement itself runs inside progress, where no message can be looked
         // for.
         self.sweep(self.kind_of_later(), false);

@@ -116,6 +116,14 @@ impl Op {
         }
     }
 
+    /// Whether the operator is only for one-sided communication: [`REPLACE`](Self::REPLACE) and
+    /// [`NO_OP`](Self::NO_OP), which MPI does not allow in reductions (MPI-4 section 12.3.4).
+    #[inline]
+    pub fn is_one_sided(&self) -> bool {
+        let one_sided = |op: &Predefined| matches!(op, Predefined::Replace | Predefined::NoOp);
+        matches!(&self.0, Repr::Predefined(op) if one_sided(op))
+    }
+
     /// Combines `count` items at `input` into those at `inout`.
     ///
     /// Predefined operators accept layouts of one primitive type in any arrangement; `replace` and

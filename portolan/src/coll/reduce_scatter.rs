@@ -4,9 +4,7 @@ use std::borrow::Borrow;
 
 use portolan_coll::Operation;
 use portolan_coll::inter::InterOperation;
-#[cfg(doc)]
-use portolan_core::ErrorKind;
-use portolan_core::{Device, Error, Result, TypedBuf};
+use portolan_core::{Device, Error, ErrorKind, Result, TypedBuf};
 use portolan_datatype::{Datatype, Op};
 
 use super::blocks::{Which, not_in_place};
@@ -219,10 +217,17 @@ impl<B: Receives> Collective for ReduceScatterBlock<B> {
 /// # Errors
 /// [`InvalidCount`](ErrorKind::InvalidCount) unless the slices are equally long,
 /// [`InvalidLayout`](ErrorKind::InvalidLayout) for a type that the operator does not support,
+/// [`InvalidArgument`](ErrorKind::InvalidArgument) for an operator of one-sided communication,
 /// [`InvalidValue`](ErrorKind::InvalidValue) if the result is not a valid value of the type.
 #[doc(alias = "MPI_Reduce_local")]
 pub fn reduce_local<T: Datatype>(input: &[T], inout: &mut [T], op: impl Borrow<Op>) -> Result<()> {
-    op.borrow()
-        .apply_slices(input, inout)
+    let op = op.borrow();
+    if op.is_one_sided() {
+        let what = format!("`{}` is for one-sided communication only", op.name());
+        let error = Error::new(ErrorKind::InvalidArgument, what);
+        let remedy = "use another operator, or one of your own (Op::new)";
+        return Err(error.remedy(remedy).during("reduce_local"));
+    }
+    op.apply_slices(input, inout)
         .map_err(|error| Error::from(error).during("reduce_local"))
 }

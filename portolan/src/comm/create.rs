@@ -96,6 +96,10 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// ranks in this communicator (MPI-4 section 7.4.2, `MPI_Comm_split_type` with
     /// `MPI_COMM_TYPE_SHARED`). Collective.
     ///
+    /// What counts is the transport: one that cannot make memory that ranks share, such as `ofi`,
+    /// gives each rank a communicator of its own. For the ranks of a node, for example to choose
+    /// their accelerators, use [`split_by`](Self::split_by) with [`SplitBy::Node`].
+    ///
     /// # Errors
     /// As [`dup`](Self::dup).
     #[doc(alias("MPI_Comm_split_type", "MPI_COMM_TYPE_SHARED"))]

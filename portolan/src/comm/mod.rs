@@ -194,7 +194,7 @@ impl<L: Level, D: Device> Comm<L, D> {
     ///
     /// # Errors
     /// [`Exhausted`](ErrorKind::Exhausted) when too many communicators are alive,
-    /// [`PeerFailed`](ErrorKind::PeerFailed).
+    /// [`PeerFailed`](ErrorKind::PeerFailed), that of a [copy hook](Key::try_on_copy) on this rank.
     #[doc(alias = "MPI_Comm_dup")]
     pub fn dup(&self) -> Result<Self> {
         self.before(portolan_coll::Creation::Dup)?;
@@ -241,18 +241,70 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.inner.set_attribute(key, value);
     }
 
+    /// Like [`set_attribute`](Self::set_attribute), for a value that may not leave its thread, such
+    /// as a communicator at level [`Single`].
+    ///
+    /// Only the calling thread finds, copies and removes it. (At level
+    /// [`Multiple`](crate::Multiple) other threads may have values of their own under
+    /// the same key, and if one of them drops the last handle of the communicator, the value is
+    /// leaked.)
+    ///
+    /// A library keeps its own duplicate of its caller's communicator like this, so that its
+    /// messages and the caller's never meet:
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use portolan::{Comm, Key, Result};
+    ///
+    /// /// What the library keeps for each communicator that it is called with.
+    /// struct State {
+    ///     comm: Comm,
+    /// }
+    ///
+    /// struct Library(Key<State>);
+    ///
+    /// impl Library {
+    ///     fn state(&self, caller: &Comm) -> Result<Arc<State>> {
+    ///         if let Some(state) = caller.attribute(&self.0) {
+    ///             return Ok(state);
+    ///         }
+    ///         let comm = caller.dup()?;
+    ///         caller.set_thread_attribute(&self.0, State { comm });
+    ///         Ok(caller.attribute(&self.0).expect("it was just set"))
+    ///     }
+    ///
+    ///     fn largest(&self, caller: &Comm, value: f64) -> Result<f64> {
+    ///         self.state(caller)?.comm.allreduce_one(value, &portolan::Op::MAX)
+    ///     }
+    /// }
+    ///
+    /// portolan::try_threads(2, |world| {
+    ///     let (library, comm) = (Library(Key::new()), world.comm());
+    ///     for round in 0..3 {
+    ///         let mine = f64::from(comm.rank() + round);
+    ///         assert_eq!(library.largest(&comm, mine)?, f64::from(round + 1));
+    ///     }
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), portolan::Error>(())
+    /// ```
+    pub fn set_thread_attribute<T: 'static>(&self, key: &Key<T>, value: T) {
+        self.inner.set_thread_attribute(key, value);
+    }
+
     /// The value that is attached to the communicator under a key (MPI-4 section 7.7.2,
     /// `MPI_Comm_get_attr`).
     #[doc(alias = "MPI_Comm_get_attr")]
     #[must_use]
-    pub fn attribute<T: Send + Sync + 'static>(&self, key: &Key<T>) -> Option<Arc<T>> {
+    pub fn attribute<T: 'static>(&self, key: &Key<T>) -> Option<Arc<T>> {
         self.inner.attribute(key)
     }
 
     /// Removes a value from the communicator (MPI-4 section 7.7.2, `MPI_Comm_delete_attr`); returns
     /// whether there was one.
     #[doc(alias = "MPI_Comm_delete_attr")]
-    pub fn delete_attribute<T: Send + Sync + 'static>(&self, key: &Key<T>) -> bool {
+    pub fn delete_attribute<T: 'static>(&self, key: &Key<T>) -> bool {
         self.inner.delete_attribute(key)
     }
 

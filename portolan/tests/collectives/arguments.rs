@@ -94,6 +94,18 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
             ["maxloc"],
             Scan::new(&ONES[..1], leak(1), Op::MAXLOC)
         );
+        refused!(
+            comm,
+            InvalidArgument,
+            ["allreduce: `replace` is for one-sided", &here],
+            Allreduce::new(&ONES[..1], leak(1), Op::REPLACE)
+        );
+        refused!(
+            comm,
+            InvalidArgument,
+            ["scan: `no_op` is for one-sided"],
+            Scan::new(&ONES[..1], leak(1), Op::NO_OP)
+        );
         let past: Shapes = (0..ranks).map(|_| (253, 1, Layout::of::<u32>())).collect();
         refused!(
             comm,

@@ -93,3 +93,4 @@ mod neighbours;
 mod reducing;
 mod requests;
 mod room;
+mod table;

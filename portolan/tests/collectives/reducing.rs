@@ -229,4 +229,10 @@ fn a_local_reduction_that_is_refused_says_once_what_to_do() {
     refused(pairs, ErrorKind::InvalidLayout, "such as Pair<f64>");
     let types = reduce_local(&[1.0], &mut [2.0], Op::new(true, |a: u8, b: u8| a | b));
     refused(types, ErrorKind::InvalidLayout, "; use Layout::of::<");
+    let one_sided = reduce_local(&[1], &mut [2], &Op::NO_OP);
+    refused(
+        one_sided,
+        ErrorKind::InvalidArgument,
+        "`no_op` is for one-sided",
+    );
 }

@@ -45,8 +45,8 @@ impl<D: Device> InterCommunicator<D> {
         first: impl FnOnce() -> Result<Option<Request>>,
     ) -> Result<PendingInterDup<D>> {
         let (merged, messages) = (self.merged(), self.messages());
-        // First, because the copy hooks belong to the program and may panic.
-        let attributes = messages.copied_attributes();
+        // First, because the copy hooks belong to the program and may fail or panic.
+        let attributes = messages.copied_attributes()?;
         // Both are ready before either begins. If only one had begun when this call failed, it
         // would be the agreement that the other ranks take for the first one of the next call.
         let (new, below) = (merged.ready_to_dup()?, merged.ready_to_dup()?);

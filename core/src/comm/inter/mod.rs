@@ -145,7 +145,7 @@ impl<D: Device> InterCommunicator<D> {
     pub fn dup(&self) -> Result<Self> {
         let merged = self.0.merged.dup()?;
         let new = Self::on(merged, &self.0.messages, self.0.local.clone(), self.0.low)?;
-        new.0.messages.inherit_attributes(&self.0.messages);
+        new.0.messages.inherit_attributes(&self.0.messages)?;
         Ok(new)
     }
 

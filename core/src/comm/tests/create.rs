@@ -92,6 +92,27 @@ fn one_node_is_one_part() {
 }
 
 #[test]
+fn several_nodes_are_several_parts() {
+    let options = memory::Options {
+        ranks_per_node: 2,
+        ..memory::Options::default()
+    };
+    std::thread::scope(|scope| {
+        for transport in memory::network_with(5, options) {
+            scope.spawn(move || {
+                let engine = Engine::<_, Single>::new(transport, &Settings::default()).unwrap();
+                let world = Communicator::world(Arc::new(engine)).unwrap();
+                let node = world.split_by(SplitBy::Node, 0).unwrap();
+                let members: &[u32] = [&[0, 1][..], &[2, 3], &[4]][world.rank() as usize / 2];
+                assert_eq!(*node.group(), group(members));
+                assert_eq!(node.rank(), world.rank() % 2);
+                world.device().end().unwrap();
+            });
+        }
+    });
+}
+
+#[test]
 fn communicators_are_compared() {
     on_all(3, |world| {
         let (copy, backwards) = (world.dup().unwrap(), group(&[2, 1, 0]));
@@ -166,6 +187,30 @@ fn errors_and_names_are_inherited_and_attributes_by_dup_only() {
         assert_eq!(copy.attribute(&key).as_deref(), Some(&2));
         assert_eq!(part.attribute(&key), None);
         assert_eq!(copy.name(), "world+");
+    });
+}
+
+/// The ranks whose hooks succeed have a duplicate; the other has none, and nothing is left behind.
+#[test]
+fn a_copy_hook_that_fails_fails_the_call_on_its_rank() {
+    on_all(3, |world| {
+        let broken = world.rank() == 1;
+        let key = Key::<u32>::new().try_on_copy(move |n| match broken {
+            true => Err(Error::new(ErrorKind::Exhausted, "no room for a copy")),
+            false => Ok(Some(n + 1)),
+        });
+        world.set_attribute(&key, 1);
+        let live = world.live();
+        match world.dup() {
+            Ok(copy) => assert_eq!(copy.attribute(&key).as_deref(), Some(&2)),
+            Err(error) => {
+                assert!(broken && error.kind() == ErrorKind::Exhausted, "{error}");
+                assert_eq!(error.rank(), Some(1));
+            }
+        }
+        assert_eq!(world.live(), live);
+        world.delete_attribute(&key);
+        world.dup().unwrap().barrier().unwrap();
     });
 }
 

@@ -203,6 +203,29 @@ fn a_copy_hook_that_panics_leaves_no_duplicate_behind() {
     });
 }
 
+/// Other than with `dup`, all ranks must agree to call it again.
+#[test]
+fn a_copy_hook_that_fails_begins_nothing() {
+    on_all(2, |world| {
+        let inter = between(&world);
+        let key = Key::<u32>::new()
+            .try_on_copy(|_| Err(Error::new(ErrorKind::Exhausted, "no room for a copy")));
+        world.set_attribute(&key, 1);
+        inter.messages().set_attribute(&key, 1);
+        let live = world.live();
+        let kinds = [
+            world.idup().unwrap_err().kind(),
+            inter.idup().unwrap_err().kind(),
+        ];
+        assert_eq!(kinds, [ErrorKind::Exhausted; 2]);
+        world.delete_attribute(&key);
+        inter.messages().delete_attribute(&key);
+        world.idup().unwrap().wait().unwrap().barrier().unwrap();
+        inter.idup().unwrap().wait().unwrap();
+        assert_eq!(world.live(), live);
+    });
+}
+
 /// The request that a duplicate waits for belongs to an operation of all ranks, which must not
 /// begin if the duplicate does not.
 #[test]

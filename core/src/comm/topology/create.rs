@@ -14,7 +14,7 @@ impl<D: Device> Communicator<D> {
     /// ranks that are left over. Collective, with the same grid everywhere.
     ///
     /// `reorder` allows ranks to change places to be near their neighbours. At present they keep
-    /// their places, because inside one node there is nothing to gain.
+    /// their places.
     ///
     /// # Errors
     /// As [`dup`](Self::dup); [`InvalidArgument`](ErrorKind::InvalidArgument) if the grid is

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use clap::Parser;
 use cudarc::driver::CudaContext;
 use portolan::device_memory::Cuda;
-use portolan::{Comm, Op, World};
+use portolan::{Comm, Op, SplitBy, World};
 use portolan_examples::share;
 
 use plate::Plate;
@@ -121,7 +121,7 @@ fn choose_gpu(comm: &Comm) -> Outcome<usize> {
         return Err(format!("{what}; {remedy}").into());
     }
     let gpus = CudaContext::device_count()?.max(1) as usize;
-    Ok(comm.split_shared()?.rank() as usize % gpus)
+    Ok(comm.split_by(SplitBy::Node, 0)?.rank() as usize % gpus)
 }
 
 /// Receives the rows of all ranks, and compares them with the solution.
