@@ -9,6 +9,10 @@
  * - LIBFABRIC_ADDRESS is the address of this side.
  * - LIBFABRIC_WAIT=fd requests completion queues on which a rank can sleep, which costs some
  *   providers time.
+ * - LIBFABRIC_WAY says how a message of the pattern `latency` travels: as a tagged message into the
+ *   buffer (unset); `copied`, as one into other memory, from where the receiver copies it; or `read`,
+ *   as an announcement, a read by the receiver, and an answer that it is done. A layer that matches
+ *   by itself can do only the latter two.
  * - LIBFABRIC_PAUSE=N gives the processor N hints after each poll that finds nothing: polls and
  *   sends may need the same lock.
  *
@@ -26,6 +30,7 @@
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
 #include <sched.h>
 #include <signal.h>
@@ -48,8 +53,16 @@ enum { NAME = 512, BATCH = 16 };
 /* After so many polls that find nothing, a rank looks whether the other one is still there. */
 enum { PATIENCE = 8192 };
 
+enum way { TAGGED, COPIED, READ };
+
+/* Where a buffer of the other rank lies. */
+struct fabric_place {
+    uint64_t address, key;
+};
+
 /* The state of one rank. */
 struct fabric {
+    enum way way;
     int socket; /* to the other rank */
     struct fi_info *info;
     struct fid_fabric *fabric;
@@ -60,6 +73,7 @@ struct fabric {
     fi_addr_t partner;
     struct fid_mr *regions[2]; /* of the buffers, where the provider wants that */
     void *send_desc, *receive_desc;
+    struct fabric_place place; /* of the send buffer, if it is read */
     peer_request answer[1];    /* for messages outside of a window */
     long sent, received;       /* number of completed operations */
     long pause;                /* hints after a poll that finds nothing */
@@ -180,6 +194,18 @@ static void fabric_hear(void *bytes, size_t len)
         exit(2); /* The other rank has said why. */
 }
 
+static enum way fabric_way(void)
+{
+    const char *way = getenv("LIBFABRIC_WAY");
+    if (!way || strcmp(way, "tagged") == 0)
+        return TAGGED;
+    if (strcmp(way, "copied") == 0)
+        return COPIED;
+    if (strcmp(way, "read") != 0)
+        peer_fail("LIBFABRIC_WAY is none of tagged, copied, read", way);
+    return READ;
+}
+
 static char *peer_allocate(struct peer *peer, int direction, int fill)
 {
     (void)peer, (void)direction, (void)fill;
@@ -217,7 +243,7 @@ static struct fi_info *fabric_choose(void)
     struct fi_info *hints = fi_allocinfo(), *info = NULL;
     if (!hints)
         peer_fail("no memory", "for a description");
-    hints->caps = FI_TAGGED;
+    hints->caps = FI_TAGGED | (fabric.way == READ ? FI_RMA : 0);
     hints->mode = FI_CONTEXT | FI_CONTEXT2;
     hints->ep_attr->type = FI_EP_RDM;
     hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
@@ -234,6 +260,7 @@ static struct fi_info *fabric_choose(void)
 /* Opens an endpoint, and exchanges addresses with the other rank. */
 static void fabric_open(void)
 {
+    fabric.way = fabric_way();
     fabric.info = fabric_choose();
     const char *wait = getenv("LIBFABRIC_WAIT"), *pause = getenv("LIBFABRIC_PAUSE");
     fabric.pause = pause ? atol(pause) : 0;
@@ -262,19 +289,26 @@ static void fabric_open(void)
         peer_fail("fi_av_insert", "it does not take the other rank's address");
 }
 
-/* Registers the buffers if the provider requires it; fabric_forget undoes that. */
+/* Registers the buffers if the provider requires it, or they are read; fabric_forget undoes that. */
 static void fabric_register(struct peer *peer)
 {
-    if (!(fabric.info->domain_attr->mr_mode & FI_MR_LOCAL))
+    if (!(fabric.info->domain_attr->mr_mode & FI_MR_LOCAL) && fabric.way != READ)
         return;
     char *buffers[2] = {peer->send, peer->receive};
     uint64_t access[2] = {FI_SEND, FI_RECV};
+    if (fabric.way == READ) {
+        access[0] |= FI_REMOTE_READ;
+        access[1] |= FI_READ;
+    }
     for (int at = 0; at < 2; at++)
         fabric_check("fi_mr_reg",
                      fi_mr_reg(fabric.domain, buffers[at], peer->area, access[at], 0,
                                (uint64_t)at + 1, 0, &fabric.regions[at], NULL));
     fabric.send_desc = fi_mr_desc(fabric.regions[0]);
     fabric.receive_desc = fi_mr_desc(fabric.regions[1]);
+    if (fabric.info->domain_attr->mr_mode & FI_MR_VIRT_ADDR)
+        fabric.place.address = (uint64_t)(uintptr_t)peer->send;
+    fabric.place.key = fi_mr_key(fabric.regions[0]);
 }
 
 static void fabric_forget(void)

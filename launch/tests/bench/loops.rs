@@ -20,11 +20,13 @@ fn loops_over_libfabric_are_built_and_run_over_the_same_provider() {
         eprintln!("skipped: loops over libfabric: there is no rdma/fabric.h");
         return;
     }
-    for (pattern, unit) in [
-        ("latency", "us"),
-        ("bandwidth", "MB/s"),
-        ("bibandwidth", "MB/s"),
-        ("rate", "messages/s"),
+    for (pattern, unit, way) in [
+        ("latency", "us", "tagged"),
+        ("latency", "us", "copied"),
+        ("latency", "us", "read"),
+        ("bandwidth", "MB/s", "tagged"),
+        ("bibandwidth", "MB/s", "tagged"),
+        ("rate", "messages/s", "tagged"),
     ] {
         // Three messages: an injected one, one sent at once, and one that the receiver requests.
         let mut command = portolan(&["bench", pattern, "--transport", "ofi", "--peers", "--json"]);
@@ -33,6 +35,7 @@ fn loops_over_libfabric_are_built_and_run_over_the_same_provider() {
             .args(["--repeat", "1", "--iterations", "3"])
             .env("PORTOLAN_OFI_PROVIDER", "tcp")
             .env("PORTOLAN_OFI_INTERFACE", "lo")
+            .env("LIBFABRIC_WAY", way)
             .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
         let (rows, _) = rows(&outcome(command, b""));
         let loops: Vec<_> = rows
