@@ -382,10 +382,12 @@ fn transports_stand_side_by_side() {
     table.expect_code(0);
     let head = table.out.lines().find(|line| line.contains("bytes"));
     let head: Vec<_> = head.unwrap().split_whitespace().collect();
-    assert_eq!(head, ["bytes", "shm", "t3e-sim"]);
+    assert_eq!(head, ["bytes", "shm", "t3e-sim", "(virtual", "time)"]);
     let (rows, _) = rows(&bench(&[&words[..], &["--json"]].concat()));
     let transports: Vec<_> = rows.iter().map(|row| row["transport"].as_str()).collect();
     assert_eq!(transports, [Some("shm"), Some("t3e-sim")]);
+    let clocks: Vec<_> = rows.iter().map(|row| row["virtual"].as_bool()).collect();
+    assert_eq!(clocks, [None, Some(true)]);
     for row in &rows {
         expect_row(row, "latency", 2, "us");
     }
@@ -497,9 +499,20 @@ fn a_dry_run_says_what_it_would_do_and_does_nothing() {
 
 #[test]
 fn a_transport_that_is_not_there_is_refused() {
-    bench(&["latency", "--transport", "pigeon"])
-        .expect_code(1)
-        .expect_err(&["pigeon", "fix: "]);
+    let said = bench(&["latency", "--transport", "pigeon"]);
+    said.expect_code(2)
+        .expect_err(&["--transport: pigeon is not compiled into this program; choose from shm"]);
+    // Once, and not by each rank; nor is what no rank of processes can use offered.
+    assert_eq!(said.err.lines().count(), 1, "{}", said.err);
+    assert!(!said.err.contains("memory"), "{}", said.err);
+    let mut command = portolan(&["bench", "latency"]);
+    command.env("PORTOLAN_TRANSPORT", "pigeon");
+    let said = outcome(command, b"");
+    said.expect_code(2).expect_err(&[
+        "PORTOLAN_TRANSPORT: pigeon is not",
+        "or unset PORTOLAN_TRANSPORT",
+    ]);
+    assert_eq!(said.err.lines().count(), 1, "{}", said.err);
 }
 
 #[test]
