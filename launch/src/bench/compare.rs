@@ -101,7 +101,7 @@ impl Run {
         ratio.is_finite().then_some((ratio, name))
     }
 
-    /// Why the ratio of this size decides nothing, if it does not: `cargo xtask goals` judges in the
+    /// Why the ratio of this size decides nothing, if it does not. `cargo xtask goals` judges in the
     /// same way (`xtask/src/goals/verdict.rs`).
     pub(super) fn doubt(&self, bytes: usize) -> Option<Doubt> {
         let judged = || self.alive().filter(|entry| !self.is_virtual(entry));
