@@ -101,8 +101,8 @@ impl Run {
         ratio.is_finite().then_some((ratio, name))
     }
 
-    /// Why the ratio of this size decides nothing, if it does not. `cargo xtask goals` judges in the
-    /// same way (`xtask/src/goals/verdict.rs`).
+    /// Why the ratio of this size decides nothing, if it does not. `cargo xtask goals` judges in
+    /// the same way (`xtask/src/goals/verdict.rs`).
     pub(super) fn doubt(&self, bytes: usize) -> Option<Doubt> {
         let judged = || self.alive().filter(|entry| !self.is_virtual(entry));
         let counts = || {
