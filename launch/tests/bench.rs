@@ -141,6 +141,20 @@ fn what_has_no_sizes_has_one_row() {
     }
 }
 
+/// A rank keeps something for each rank with which it has talked, and for others a few words.
+#[test]
+fn memory_of_a_rank_in_a_ring_does_not_grow_with_the_job() {
+    /// Eight times as many ranks may take this much more: the words, and what the allocator and
+    /// the pages' ends add.
+    const MOST: f64 = 1.1;
+    let [of_8, of_64] = ["8", "64"].map(|ranks| {
+        let words = ["memory-ring", "-n", ranks, "--transport", "shm", "--json"];
+        let (rows, _) = rows(&bench(&words));
+        rows[0]["value"].as_f64().unwrap()
+    });
+    assert!(of_64 <= MOST * of_8, "{of_64} KiB of 64, {of_8} KiB of 8");
+}
+
 #[test]
 fn shares_are_shares() {
     // A rank that waits for half a second sleeps nearly all of it.
