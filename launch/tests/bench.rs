@@ -141,6 +141,20 @@ fn what_has_no_sizes_has_one_row() {
     }
 }
 
+/// A rank keeps something for each rank with which it has talked, and for others a few words.
+#[test]
+fn memory_of_a_rank_in_a_ring_does_not_grow_with_the_job() {
+    /// Eight times as many ranks may take this much more: the words, and what the allocator and
+    /// the pages' ends add.
+    const MOST: f64 = 1.1;
+    let [of_8, of_64] = ["8", "64"].map(|ranks| {
+        let words = ["memory-ring", "-n", ranks, "--transport", "shm", "--json"];
+        let (rows, _) = rows(&bench(&words));
+        rows[0]["value"].as_f64().unwrap()
+    });
+    assert!(of_64 <= MOST * of_8, "{of_64} KiB of 64, {of_8} KiB of 8");
+}
+
 #[test]
 fn shares_are_shares() {
     // A rank that waits for half a second sleeps nearly all of it.
@@ -382,10 +396,12 @@ fn transports_stand_side_by_side() {
     table.expect_code(0);
     let head = table.out.lines().find(|line| line.contains("bytes"));
     let head: Vec<_> = head.unwrap().split_whitespace().collect();
-    assert_eq!(head, ["bytes", "shm", "t3e-sim"]);
+    assert_eq!(head, ["bytes", "shm", "t3e-sim", "(virtual", "time)"]);
     let (rows, _) = rows(&bench(&[&words[..], &["--json"]].concat()));
     let transports: Vec<_> = rows.iter().map(|row| row["transport"].as_str()).collect();
     assert_eq!(transports, [Some("shm"), Some("t3e-sim")]);
+    let clocks: Vec<_> = rows.iter().map(|row| row["virtual"].as_bool()).collect();
+    assert_eq!(clocks, [None, Some(true)]);
     for row in &rows {
         expect_row(row, "latency", 2, "us");
     }
@@ -497,9 +513,20 @@ fn a_dry_run_says_what_it_would_do_and_does_nothing() {
 
 #[test]
 fn a_transport_that_is_not_there_is_refused() {
-    bench(&["latency", "--transport", "pigeon"])
-        .expect_code(1)
-        .expect_err(&["pigeon", "fix: "]);
+    let said = bench(&["latency", "--transport", "pigeon"]);
+    said.expect_code(2)
+        .expect_err(&["--transport: pigeon is not compiled into this program; choose from shm"]);
+    // Once, and not by each rank; nor is what no rank of processes can use offered.
+    assert_eq!(said.err.lines().count(), 1, "{}", said.err);
+    assert!(!said.err.contains("memory"), "{}", said.err);
+    let mut command = portolan(&["bench", "latency"]);
+    command.env("PORTOLAN_TRANSPORT", "pigeon");
+    let said = outcome(command, b"");
+    said.expect_code(2).expect_err(&[
+        "PORTOLAN_TRANSPORT: pigeon is not",
+        "or unset PORTOLAN_TRANSPORT",
+    ]);
+    assert_eq!(said.err.lines().count(), 1, "{}", said.err);
 }
 
 #[test]

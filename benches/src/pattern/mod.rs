@@ -382,6 +382,13 @@ impl Pattern {
         matches!(self, Self::Latency | Self::Bandwidth | Self::Bibandwidth)
     }
 
+    /// Whether its figure is of time by the device's clock, which may be a virtual one. Jobs are
+    /// timed by the clock that their processes share, and memory is not timed.
+    #[must_use]
+    pub fn is_timed_by_device(self) -> bool {
+        !matches!(self, Self::Startup | Self::MemoryRing | Self::MemoryAll)
+    }
+
     /// Whether windows of messages are sent.
     #[must_use]
     pub fn has_windows(self) -> bool {

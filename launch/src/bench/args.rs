@@ -384,13 +384,18 @@ impl BenchArgs {
     /// Whether all requested transports keep their own virtual clock, by which every round takes
     /// the same time.
     fn in_virtual_time(&self) -> bool {
-        !self.transport.is_empty() && self.transport.iter().all(|name| name == "t3e-sim")
+        !self.transport.is_empty() && self.transport.iter().all(|name| keeps_virtual_time(name))
     }
 
     /// The command as a user would type it, preceded by the settings in the environment.
     pub(super) fn typed() -> String {
         format!("{}{}", in_front(&settings()), command(std::env::args_os()))
     }
+}
+
+/// Whether the clock of a transport is that of a machine that it emulates.
+pub(super) fn keeps_virtual_time(transport: &str) -> bool {
+    transport == "t3e-sim"
 }
 
 /// A command line, given its words with that of the program, which is `portolan` here.

@@ -22,6 +22,9 @@ struct Row<'a> {
     waiting: Option<usize>,
     value: f64,
     unit: &'a str,
+    /// Whether the time is that of an emulated machine, which is compared with nothing.
+    #[serde(rename = "virtual", skip_serializing_if = "is_false")]
+    in_virtual_time: bool,
     best: f64,
     low: f64,
     high: f64,
@@ -173,6 +176,7 @@ fn row<'a>(run: &'a Run, entry: &'a Entry, figure: &'a Figure) -> Row<'a> {
         waiting: (run.axis == "waiting").then_some(figure.bytes),
         value: summary.median,
         unit: &run.unit,
+        in_virtual_time: run.is_virtual(entry),
         best: if run.less_is_better {
             summary.least
         } else {
@@ -202,8 +206,21 @@ fn row<'a>(run: &'a Run, entry: &'a Entry, figure: &'a Figure) -> Row<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::tests::{run, run_in_two_phases};
+    use super::super::record::tests::{beside_the_emulator, run, run_in_two_phases};
     use super::*;
+
+    #[test]
+    fn virtual_time_is_a_field() {
+        let text = of(&beside_the_emulator());
+        let emulated = |line: &&str| line.contains(r#""transport":"t3e-sim","ranks""#);
+        let line = text.lines().find(emulated).unwrap();
+        assert!(line.contains(r#""unit":"us","virtual":true"#), "{line}");
+        assert!(
+            !line.contains("ratio") && !line.contains("best_peer"),
+            "{line}"
+        );
+        assert_eq!(text.matches("virtual").count(), 1);
+    }
 
     #[test]
     fn figures_of_every_phase_have_lines() {

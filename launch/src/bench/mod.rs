@@ -14,11 +14,13 @@
 //!   them. [`stats`]: medians.
 //! - [`machine`]: the machine's limits and state. [`phases`]: which samples are compared.
 //!   [`memory`]: whether there is enough memory.
+//! - [`compare`]: which figures may be compared, and when a ratio decides something.
 //! - [`record`]: the result of a run; shown as a [`table`], as [`lines`] of JSON, as a [`page`].
 //! - [`tune`]: the fastest algorithms of collective operations. [`failure`]: how long a death goes
 //!   unnoticed.
 
 mod args;
+mod compare;
 mod failure;
 mod job;
 mod lines;
@@ -72,11 +74,11 @@ pub(crate) fn main(args: &BenchArgs) -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    if let Err(why) = planned::check_names(&args.transport) {
+        table::complain(&why);
+        return ExitCode::from(2);
+    }
     if args.dry_run {
-        if let Err(why) = planned::check_names(&args.transport) {
-            table::complain(&why);
-            return ExitCode::from(2);
-        }
         return ended(planned::texts(args, ranks).map(|text| show(&text)));
     }
     if let Some(Err(why)) = args.report.as_deref().map(page::prepare) {

@@ -111,9 +111,16 @@ impl Planned {
     }
 }
 
-/// Refuses a name that is no transport of this program. Whether a transport works here is left to
-/// the samples, whose ranks say why it does not.
+/// Refuses a name that is no transport of this program, or one whose ranks cannot be processes,
+/// before a rank is started: otherwise each of them would say so. Whether a transport works here is
+/// left to the samples, whose ranks say why it does not.
 pub(super) fn check_names(transports: &[String]) -> Result<(), String> {
+    let chosen = std::env::var("PORTOLAN_TRANSPORT").unwrap_or_default();
+    let (option, wanted) = match transports {
+        [] if chosen.is_empty() => return Ok(()),
+        [] => ("PORTOLAN_TRANSPORT", std::slice::from_ref(&chosen)),
+        list => ("--transport", list),
+    };
     // The list of `portolan::transports` tries each transport, which takes most of a second. So it
     // is made only for a name that no feature of this crate stands for.
     let by_feature = [
@@ -121,23 +128,38 @@ pub(super) fn check_names(transports: &[String]) -> Result<(), String> {
         ("ofi", cfg!(feature = "ofi")),
         ("t3e-sim", cfg!(feature = "t3e-sim")),
     ];
-    if transports
+    if wanted
         .iter()
         .all(|name| by_feature.contains(&(&**name, true)))
     {
         return Ok(());
     }
-    let here: Vec<_> = portolan::transports()
+    let all: Vec<_> = portolan::transports()
         .iter()
         .map(|transport| transport.name)
         .collect();
-    match transports.iter().find(|name| !here.contains(&&***name)) {
-        None => Ok(()),
-        Some(name) => Err(format!(
-            "--transport: {name} is not compiled into this program; choose from {}",
-            here.join(", ")
-        )),
-    }
+    let Some(name) = wanted.iter().find(|name| !usable(&all).contains(&&***name)) else {
+        return Ok(());
+    };
+    let why = if all.contains(&&**name) {
+        "joins threads only, and ranks of portolan bench are processes"
+    } else {
+        "is not compiled into this program"
+    };
+    let best = match transports {
+        [] => "unset PORTOLAN_TRANSPORT",
+        _ => "leave it out",
+    };
+    Err(format!(
+        "{option}: {name} {why}; choose from {} with --transport, or {best} for the best of them",
+        usable(&all).join(", ")
+    ))
+}
+
+/// Those of some transports whose ranks can be processes.
+fn usable<'a>(all: &[&'a str]) -> Vec<&'a str> {
+    let of_processes = all.iter().filter(|name| **name != "memory");
+    of_processes.copied().collect()
 }
 
 /// What `--dry-run` prints: every measurement that the arguments ask for.
@@ -149,4 +171,17 @@ pub(super) fn texts(args: &BenchArgs, ranks: u32) -> Result<String, String> {
     patterns
         .map(|pattern| Ok(Planned::new(args, pattern, ranks)?.text()))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transports_that_join_threads_only_are_not_offered() {
+        assert_eq!(usable(&["shm", "memory", "t3e-sim"]), ["shm", "t3e-sim"]);
+        let refused = check_names(&["memory".to_owned()]).unwrap_err();
+        let (_, offered) = refused.split_once("choose from ").unwrap();
+        assert!(!offered.contains("memory"), "{refused}");
+    }
 }

@@ -206,43 +206,6 @@ impl Run {
         sizes
     }
 
-    /// The best peer's median for a size, and its name. A peer that has no figure in some samples
-    /// counts only if it has as many figures as the contender with the fewest samples. Otherwise
-    /// the best peer would be the luckiest one with one or two samples.
-    pub(super) fn best_peer(&self, bytes: usize) -> Option<(f64, &str)> {
-        let counting = |entry: &Entry| entry.taken.iter().filter(|taken| taken.counts).count();
-        let least = self.alive().map(counting).min().unwrap_or(0);
-        let peers = self.entries.iter().filter(|entry| entry.peer);
-        let medians = peers.filter_map(|entry| {
-            let figure = Self::figure(entry, bytes).filter(|figure| figure.samples >= least)?;
-            Some((figure.summary.median, entry.name.as_str()))
-        });
-        let by_value = |a: &(f64, &str), b: &(f64, &str)| a.0.total_cmp(&b.0);
-        if self.less_is_better {
-            medians.min_by(by_value)
-        } else {
-            medians.max_by(by_value)
-        }
-    }
-
-    /// The ratio of this figure to that of the best peer, and the peer's name; `None` if the two
-    /// cannot be compared.
-    pub(super) fn ratio(&self, entry: &Entry, figure: &Figure) -> Option<(f64, &str)> {
-        if entry.peer || !self.is_comparable() {
-            return None;
-        }
-        let (best, name) = self.best_peer(figure.bytes)?;
-        let ratio = figure.summary.median / best;
-        ratio.is_finite().then_some((ratio, name))
-    }
-
-    /// Whether the figures can be compared. They cannot if hand-over times are known and no phase
-    /// has samples of every contender.
-    pub(super) fn is_comparable(&self) -> bool {
-        let looked_at = |machine: &Machine| machine.load_store_ns.is_some();
-        self.phase.is_some() || !self.machine.as_ref().is_some_and(looked_at)
-    }
-
     /// The phases in which the samples of each contender were taken, with the time of a cache line
     /// in ns: `shm: 3 near (50 to 56), 1 changing; a-1: 4 far (130)`.
     pub(super) fn phases_seen(&self) -> String {
@@ -275,7 +238,7 @@ impl Run {
 
     /// The contenders that have not failed. The samples that a failed peer took before it failed
     /// are part of no figure, so they say nothing about the figures.
-    fn alive(&self) -> impl Iterator<Item = &Entry> {
+    pub(super) fn alive(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(|entry| entry.failed.is_none())
     }
 
@@ -522,6 +485,24 @@ pub(super) mod tests {
         }
     }
 
+    /// A run whose ratios decide something, with samples enough.
+    pub(in crate::bench) fn decided() -> Run {
+        let mut run = run();
+        for entry in &mut run.entries {
+            entry.figures[0].samples = 3;
+        }
+        run
+    }
+
+    /// The same beside the emulator, which is far slower by its own clock.
+    pub(in crate::bench) fn beside_the_emulator() -> Run {
+        let mut run = decided();
+        let mut emulated = entry("t3e-sim", false, 9.954);
+        emulated.figures[0].samples = 3;
+        run.entries.insert(1, emulated);
+        run
+    }
+
     /// A run with figures in two phases.
     pub(in crate::bench) fn run_in_two_phases() -> Run {
         let mut apart = run();
@@ -544,23 +525,6 @@ pub(super) mod tests {
             also: vec![apart],
             ..run()
         }
-    }
-
-    #[test]
-    fn the_best_peer_has_the_least_latency_or_the_most_bandwidth() {
-        let mut run = run();
-        assert_eq!(run.best_peer(8), Some((1.0, "a-1")));
-        assert_eq!(run.best_peer(9), None);
-        let ours = &run.entries[0];
-        assert_eq!(run.ratio(ours, &ours.figures[0]), Some((0.5, "a-1")));
-        run.less_is_better = false;
-        assert_eq!(run.best_peer(8), Some((2.0, "b-2")));
-        let peer = &run.entries[1];
-        assert_eq!(run.ratio(peer, &peer.figures[0]), None);
-        assert_eq!(
-            (run.dropped(), run.disturbance()),
-            (3, (Some(0.01), Some(0.0)))
-        );
     }
 
     #[test]
@@ -606,47 +570,6 @@ pub(super) mod tests {
             ..one
         });
         assert!(entry.is_disturbed());
-    }
-
-    #[test]
-    fn a_peer_with_a_figure_in_few_of_its_samples_is_not_the_best() {
-        let mut run = run();
-        for entry in &mut run.entries {
-            entry.taken[1].counts = true;
-            entry.figures[0].samples = 2;
-        }
-        assert_eq!(run.best_peer(8), Some((1.0, "a-1")));
-        run.entries[1].figures[0].samples = 1;
-        assert_eq!(run.best_peer(8), Some((2.0, "b-2")));
-    }
-
-    #[test]
-    fn without_a_common_phase_there_is_no_ratio() {
-        let mut run = run();
-        run.phase = None;
-        let ours = &run.entries[0];
-        assert_eq!(run.ratio(ours, &ours.figures[0]), None);
-        for (entry, phases) in run.entries.iter_mut().zip([
-            [Some("near"), None],
-            [Some("far"), Some("far")],
-            [Some("near"), Some("far")],
-        ]) {
-            for (taken, phase) in entry.taken.iter_mut().zip(phases) {
-                taken.phase = phase.map(str::to_owned);
-            }
-        }
-        let seen = "shm: 1 near, 1 changing; a-1: 2 far; b-2: 1 near, 1 far";
-        assert_eq!(run.phases_seen(), seen);
-        for (taken, ns) in run.entries[1].taken.iter_mut().zip([100.0, 140.0]) {
-            (taken.before_ns, taken.after_ns) = (Some(ns), Some(ns));
-        }
-        assert!(run.phases_seen().contains("a-1: 2 far (100 to 140);"));
-        // If hand-over times are unknown, there are no phases to distinguish.
-        if let Some(machine) = &mut run.machine {
-            machine.load_store_ns = None;
-        }
-        let ours = &run.entries[0];
-        assert_eq!(run.ratio(ours, &ours.figures[0]), Some((0.5, "a-1")));
     }
 
     #[test]

@@ -47,7 +47,7 @@ fn figures(text: &mut String, run: &Run) {
         .filter(|entry| entry.failed.is_none())
         .collect();
     let (ours, peers): (Vec<&Entry>, Vec<&Entry>) = shown.iter().partition(|entry| !entry.peer);
-    let compared = !peers.is_empty() && run.is_comparable();
+    let compared = run.has_ratios();
     // A few contenders fit side by side. If there are more, the peers follow below Portolan's
     // columns, some at a time.
     if shown.len() <= ABREAST {
@@ -66,10 +66,10 @@ fn figures(text: &mut String, run: &Run) {
 
 /// A row for each size, with a column for each of `shown`.
 fn rows(text: &mut String, run: &Run, shown: &[&Entry], compared: bool) {
-    let width = |entry: &Entry| (entry.name.len() + 2).max(17);
+    let width = |entry: &Entry| (run.label(entry).len() + 2).max(17);
     let _ = write!(text, "{:>10}", run.axis);
     for entry in shown {
-        let _ = write!(text, "{:>1$}", entry.name, width(entry));
+        let _ = write!(text, "{:>1$}", run.label(entry), width(entry));
     }
     text.push_str(if compared {
         "   to the best peer\n"
@@ -204,6 +204,9 @@ fn notes(text: &mut String, run: &Run) {
     for (name, why) in &run.missing {
         let why = why.trim_end().replace('\n', "\n#   ");
         let _ = writeln!(text, "# {name} is missing: {why}");
+    }
+    if let Some(note) = run.virtual_note() {
+        let _ = writeln!(text, "# {note}");
     }
     if let Some(machine) = &run.machine {
         let _ = writeln!(text, "# machine: {}", state(run, machine, run.left_out()));
@@ -361,7 +364,7 @@ pub(super) fn limits(machine: &Machine) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::tests::{run, run_in_two_phases};
+    use super::super::record::tests::{beside_the_emulator, run, run_in_two_phases};
     use super::*;
 
     #[test]
@@ -464,6 +467,26 @@ mod tests {
         assert!(text.contains("(3 samples of other phases"), "{text}");
         let text = of(&run_in_two_phases());
         assert!(!text.contains("left out"), "{text}");
+    }
+
+    #[test]
+    fn virtual_time_has_its_name_and_no_ratio() {
+        let text = of(&beside_the_emulator());
+        assert!(text.contains("  t3e-sim (virtual time)"), "{text}");
+        assert!(text.contains("   0.50 a-1\n"), "{text}");
+        assert!(!text.contains("9.95 a-1"), "{text}");
+        assert_eq!(
+            text.matches("virtual time of the machine that it emulates")
+                .count(),
+            1
+        );
+        let mut alone = beside_the_emulator();
+        alone.entries.remove(0);
+        let text = of(&alone);
+        assert!(
+            !text.contains("ratio") && !text.contains("best peer"),
+            "{text}"
+        );
     }
 
     #[test]

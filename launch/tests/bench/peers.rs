@@ -192,6 +192,68 @@ fn peers_are_measured_or_said_to_be_missing() {
     }
 }
 
+/// The folder of a virtual environment with Open MPI 5, as `benches/peers/get-wheels` makes them;
+/// if there is none, a skip is printed.
+#[expect(clippy::print_stderr, reason = "skips are counted by the runner")]
+fn open_mpi_5() -> Option<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").filter(|cache| !cache.is_empty());
+    let cache = cache.map(PathBuf::from);
+    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
+    let folder = cache.or_else(home)?.join("portolan/peers");
+    let is_5 = |folder: &PathBuf| {
+        let said = Command::new(folder.join("bin/mpiexec"))
+            .arg("--version")
+            .output();
+        said.is_ok_and(|said| String::from_utf8_lossy(&said.stdout).contains("(Open MPI) 5."))
+    };
+    let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+    let found = entries.map(|entry| entry.path()).find(is_5);
+    if found.is_none() {
+        eprintln!(
+            "skipped: tuned Open MPI 5: there is none in {}; benches/peers/get-wheels gets it",
+            folder.display()
+        );
+    }
+    found
+}
+
+#[test]
+fn tuned_settings_of_open_mpi_5_have_columns_and_figures() {
+    let Some(folder) = open_mpi_5() else {
+        return;
+    };
+    let here = allowed_processors()[0];
+    let on_one = format!("{here},{here}");
+    for (pin, settings) in [
+        ("none", &["+nocma", "+ucx", "+ucx-posix"][..]),
+        // Ranks that share a core yield it.
+        (&on_one, &["+nocma", "+ucx", "+ucx-posix", "+yield"]),
+    ] {
+        let words = ["latency", "--sizes", "8", "--pin", pin, "--peers"];
+        let tuned = ["--tuned", "--only", "openmpi-5", "--peer-dir"];
+        let folder = folder.to_str().unwrap();
+        let outcome = bench(&[&words[..], &tuned, &[folder]].concat());
+        outcome.expect_code(0);
+        // With more than a few columns the peers have rows of their own.
+        let lines = || outcome.out.lines().filter(|line| !line.starts_with('#'));
+        let heads = lines().filter(|line| line.contains("bytes"));
+        let names: Vec<_> = heads
+            .flat_map(str::split_whitespace)
+            .filter(|word| word.starts_with("openmpi"))
+            .collect();
+        let first = *names.first().unwrap_or_else(|| panic!("{outcome:#?}"));
+        assert!(first.starts_with("openmpi-5."), "{outcome:#?}");
+        let plain = std::iter::once(first.to_owned());
+        let tuned = settings.iter().map(|setting| format!("{first}{setting}"));
+        let expected: Vec<_> = plain.chain(tuned).collect();
+        assert_eq!(names, expected, "{outcome:#?}");
+        // A figure for each of them, and for Portolan.
+        assert!(!outcome.out.contains(" failed: "), "{outcome:#?}");
+        let figures: usize = lines().map(|line| line.matches('±').count()).sum();
+        assert_eq!(figures, expected.len() + 1, "{outcome:#?}");
+    }
+}
+
 /// An installation that pretends to be MPICH: its compiler writes empty programs.
 fn pretended(folder: &Path) {
     std::fs::create_dir_all(folder.join("bin")).unwrap();

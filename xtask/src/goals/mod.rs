@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{ExitCode, Stdio};
+use std::process::{self, ExitCode, Stdio};
 
 use crate::wheel::newer_libfabric;
 use crate::{Failure, Repo};
@@ -86,6 +86,7 @@ pub(crate) fn main(repo: &Repo, args: &Args) -> Result<ExitCode, Failure> {
     };
     let chosen = |group: &str| args.groups.is_empty() || args.groups.iter().any(|g| g == group);
     let newer = newer_libfabric();
+    let when = when(repo, args)?;
     // If several goals need the same run, it is measured once.
     let mut runs: BTreeMap<Key, Result<Run, String>> = BTreeMap::new();
     let mut status = ExitCode::SUCCESS;
@@ -117,7 +118,7 @@ pub(crate) fn main(repo: &Repo, args: &Args) -> Result<ExitCode, Failure> {
             runs.insert(key, run);
         }
         let typed = |command: &Command| typed(command, &words(command, args));
-        let part = page::group(group, &how(group.name, args), typed, |command| {
+        let part = page::group(group, &how(group.name, args), &when, typed, |command| {
             let run = runs.get(&key(command, args));
             run.map_or(Err("it was not asked for".to_owned()), |run| {
                 run.as_ref().map_err(Clone::clone)
@@ -141,6 +142,44 @@ fn how(group: &str, args: &Args) -> String {
     let only = args.only.as_ref();
     let only = only.map_or(String::new(), |only| format!(" --only {only}"));
     format!("cargo xtask goals {group} --repeat {repeat} --seconds {seconds}{only}")
+}
+
+/// The day, and the commit of the build that measures. Figures are of the code as it was, which
+/// other figures of the same page need not be.
+fn when(repo: &Repo, args: &Args) -> Result<String, Failure> {
+    let said = |command: &mut process::Command| -> Result<String, Failure> {
+        let output = command.output()?;
+        if !output.status.success() {
+            return Err(format!("{command:?}: {}", output.status).into());
+        }
+        Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+    };
+    let day = said(repo.command("date").args(["-u", "+%F"]))?;
+    if args.program.is_some() {
+        return Ok(measured(&day, None));
+    }
+    let commit = said(repo.command("git").args(["rev-parse", "--short=8", "HEAD"]))?;
+    let changes = [
+        "status",
+        "--porcelain",
+        "--untracked-files=no",
+        "--",
+        ".",
+        ":!docs",
+    ];
+    let changed = !said(repo.command("git").args(changes))?.is_empty();
+    Ok(measured(&day, Some((&commit, changed))))
+}
+
+/// `build` is a commit, and whether there were changes beyond it; `None` if `--program` named it.
+fn measured(day: &str, build: Option<(&str, bool)>) -> String {
+    match build {
+        None => format!("Measured on {day} by a build that --program named."),
+        Some((commit, false)) => format!("Measured on {day} at {commit}."),
+        Some((commit, true)) => {
+            format!("Measured on {day} at {commit}, with changes that were not committed.")
+        }
+    }
 }
 
 /// Builds the command `portolan` in the way users build it.
@@ -261,6 +300,33 @@ mod tests {
                 .all(removed)
         );
         assert!(!["PATH", "HOME", "CARGO_HOME"].into_iter().any(removed));
+    }
+
+    #[test]
+    fn a_group_says_the_day_and_the_build() {
+        assert_eq!(
+            measured("2026-11-26", Some(("0e132390", false))),
+            "Measured on 2026-11-26 at 0e132390."
+        );
+        assert!(measured("2026-11-26", Some(("0e132390", true))).contains("not committed"));
+        assert!(measured("2026-11-26", None).ends_with("by a build that --program named."));
+    }
+
+    #[test]
+    fn every_group_on_a_page_says_when_it_was_measured() {
+        for page in [
+            include_str!("../../../docs/figures.md"),
+            include_str!("../../../docs/figures-zen4.md"),
+        ] {
+            let mut groups = 0;
+            for part in page.split("\n## ").skip(1) {
+                let mut paragraphs = part.split("\n\n").skip(2);
+                let when = paragraphs.next().unwrap();
+                assert!(when.starts_with("Measured on 20"), "{when}");
+                groups += 1;
+            }
+            assert!(groups > 2);
+        }
     }
 
     #[test]

@@ -14,15 +14,17 @@ const HEAD: &str = "# Figures\n\n\
 
 /// The part of the page about a group.
 ///
-/// `how` is the command that measures the group, and `typed` returns the command of one of its runs
-/// as it was measured. `run` returns a run, or why there is none.
+/// `how` is the command that measures the group, `when` says when and with which build that was,
+/// and `typed` returns the command of one of its runs as it was measured. `run` returns a run, or
+/// why there is none.
 pub(super) fn group<'a>(
     group: &Group,
     how: &str,
+    when: &str,
     typed: impl Fn(&Command) -> String,
     run: impl Fn(&Command) -> Result<&'a Run, String>,
 ) -> String {
-    let mut text = format!("## {}\n\n`{how}`\n\n", group.title);
+    let mut text = format!("## {}\n\n`{how}`\n\n{when}\n\n", group.title);
     for goal in group.goals {
         let runs: Result<Vec<&Run>, String> = goal.commands().map(&run).collect();
         let part = match runs {
@@ -253,7 +255,8 @@ mod tests {
     fn what_could_not_be_measured_stays_on_the_page() {
         let coll = GROUPS.iter().find(|group| group.name == "coll").unwrap();
         let failed = |_: &Command| Err("exit status: 2.".to_owned());
-        let text = group(coll, "how", |_| String::new(), failed);
+        let text = group(coll, "how", "When.", |_| String::new(), failed);
+        assert!(text.contains("\n\n`how`\n\nWhen.\n\n### "), "{text}");
         let parts = text.matches("\n\nNot measured: exit status: 2.\n").count();
         assert_eq!(parts, coll.goals.len(), "{text}");
         assert!(text.contains("### Four ranks on two cores, µs: at most 0.8 × the best peer"));

@@ -18,6 +18,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
 use super::args::USUAL_WINDOW;
+use super::compare::Doubt;
 use super::record::{Entry, Run};
 use section::Colours;
 
@@ -208,40 +209,61 @@ fn overview(runs: &[Run]) -> String {
     if lines.is_empty() {
         return lines;
     }
+    let legend = if lines.contains(MARK) { LEGEND } else { "" };
     format!(
         "<div class=\"wide\"><table><tr><th>bench</th><th>transport</th><th>sizes</th><th>ratio to the best peer, \
-         geometric mean</th><th>best</th><th>worst</th></tr>\n{lines}</table></div>\n"
+         geometric mean</th><th>best</th><th>worst</th></tr>\n{lines}</table></div>\n{legend}"
     )
+}
+
+/// Stands behind a ratio that decides nothing, here and in docs/figures.md.
+const MARK: &str = "(?)";
+/// What the mark means.
+const LEGEND: &str = "<p class=\"soft\">Green is in favour of Portolan, red of the best peer. Grey with a (?) \
+    decides nothing: others were at work meanwhile, or somebody has fewer than 3 samples, or a peer failed or has \
+    no figure.</p>\n";
+
+/// A ratio, coloured by whom it favours, or grey and marked if it decides nothing.
+fn verdict(run: &Run, ratio: f64, doubt: Option<Doubt>) -> String {
+    let class = match doubt {
+        Some(doubt) => {
+            return format!(
+                "<span class=\"open\" title=\"{}\">{ratio:.2} {MARK}</span>",
+                doubt.reason()
+            );
+        }
+        None if (ratio <= 1.0) == run.less_is_better => "good",
+        None => "bad",
+    };
+    format!("<span class=\"{class}\">{ratio:.2}</span>")
 }
 
 /// The line of the overview for one entry; `None` without a peer.
 fn standing(run: &Run, entry: &Entry) -> Option<String> {
-    let ratios = entry.figures.iter();
-    let ratios = ratios.filter_map(|figure| Some(run.ratio(entry, figure)?.0));
-    let ratios: Vec<f64> = ratios.filter(|ratio| *ratio > 0.0).collect();
-    let least = ratios.iter().copied().reduce(f64::min)?;
-    let most = ratios.iter().copied().reduce(f64::max)?;
-    let mean = (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp();
+    let ratios = entry.figures.iter().filter_map(|figure| {
+        let (ratio, _) = run.ratio(entry, figure)?;
+        (ratio > 0.0).then(|| (ratio, run.doubt(figure.bytes)))
+    });
+    let mut ratios: Vec<(f64, Option<Doubt>)> = ratios.collect();
+    ratios.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let (&least, &most) = (ratios.first()?, ratios.last()?);
+    let logarithms = ratios.iter().map(|(ratio, _)| ratio.ln());
+    let mean = (logarithms.sum::<f64>() / ratios.len() as f64).exp();
+    // A mean decides nothing if one of its ratios does not.
+    let doubt = ratios.iter().filter_map(|(_, doubt)| *doubt).min();
     let (best, worst) = if run.less_is_better {
         (least, most)
     } else {
         (most, least)
     };
-    let cell = |ratio: f64| {
-        let class = if (ratio <= 1.0) == run.less_is_better {
-            "good"
-        } else {
-            "bad"
-        };
-        format!("<td class=\"{class}\">{ratio:.2}</td>")
-    };
+    let cell = |(ratio, doubt)| format!("<td>{}</td>", verdict(run, ratio, doubt));
     Some(format!(
         "<tr><td><a href=\"#{}\">{}</a></td><td>{}</td><td>{}</td>{}{}{}</tr>\n",
         id(run),
         escape(&section::heading(run)),
         escape(&entry.name),
         ratios.len(),
-        cell(mean),
+        cell((mean, doubt)),
         cell(best),
         cell(worst)
     ))
@@ -264,7 +286,7 @@ fn escape(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::tests::{run, run_in_two_phases};
+    use super::super::record::tests::{beside_the_emulator, decided, run, run_in_two_phases};
     use super::*;
 
     #[test]
@@ -375,7 +397,7 @@ mod tests {
 
     #[test]
     fn each_transport_stands_for_itself() {
-        let mut both = run();
+        let mut both = decided();
         let mut other = both.entries[0].clone();
         other.name = "ofi".to_owned();
         other.figures[0].summary.median *= 4.0;
@@ -383,14 +405,50 @@ mod tests {
         let html = overview(&[both]);
         assert_eq!(html.matches("<tr>").count(), 3, "{html}");
         let line = |name: &str, class: &str, ratio: &str| {
-            let cell = format!("<td class=\"{class}\">{ratio}</td>");
+            let cell = format!("<td><span class=\"{class}\">{ratio}</span></td>");
             format!("<td>{name}</td><td>1</td>{}", cell.repeat(3))
         };
         assert!(html.contains(&line("shm", "good", "0.50")), "{html}");
         assert!(html.contains(&line("ofi", "bad", "2.00")), "{html}");
+        assert!(!html.contains(MARK), "{html}");
         let mut alone = run();
         alone.entries.retain(|entry| !entry.peer);
         assert_eq!(overview(&[alone]), "");
+    }
+
+    #[test]
+    fn what_decides_nothing_is_grey_and_marked_and_explained() {
+        let mut disturbed = decided();
+        disturbed.entries[1].taken[0].disturbed = true;
+        for (run, why) in [(disturbed, Doubt::Disturbed), (run(), Doubt::Few)] {
+            let html = page(&[run]);
+            let mark = format!(
+                "<span class=\"open\" title=\"{}\">0.50 (?)</span>",
+                why.reason()
+            );
+            // Three in the overview, one in the table of figures.
+            assert_eq!(html.matches(&mark).count(), 4, "{html}");
+            assert!(!html.contains("class=\"good\"") && !html.contains("class=\"bad\""));
+            assert_eq!(html.matches(LEGEND).count(), 1, "{html}");
+        }
+        let html = page(&[decided()]);
+        assert!(html.contains("class=\"good\"") && !html.contains(LEGEND));
+    }
+
+    #[test]
+    fn virtual_time_is_no_line_of_the_overview() {
+        let html = page(&[beside_the_emulator()]);
+        assert_eq!(html.matches("<tr><td><a href").count(), 1, "{html}");
+        assert!(html.contains("<th>t3e-sim (virtual time)</th>"), "{html}");
+        assert!(!html.contains("9.95</span>"), "{html}");
+    }
+
+    #[test]
+    fn paper_shows_wide_tables_whole() {
+        let (_, print) = include_str!("style.css")
+            .split_once("@media print")
+            .unwrap();
+        assert!(print.contains(".wide { overflow: visible }"), "{print}");
     }
 
     /// The contrast between two colours as WCAG defines it.

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::bars::{self, Bar};
 use super::chart::{Chart, Curve, Point};
 use super::scale::{short, space};
-use super::{escape, head};
+use super::{escape, head, verdict};
 use crate::bench::record::{Entry, Figure, Run};
 use crate::bench::table;
 
@@ -165,7 +165,7 @@ fn bar_picture(run: &Run, size: usize, colours: &Colours) -> String {
     let bars = run.entries.iter().filter_map(|entry| {
         let summary = Run::figure(entry, size)?.summary;
         Some(Bar {
-            name: escape(&entry.name),
+            name: escape(&run.label(entry)),
             class: colours.class(&entry.name),
             value: summary.median / scale,
             low: summary.low / scale,
@@ -190,18 +190,25 @@ const NAMES: f64 = 190.0;
 
 fn pictures(run: &Run, colours: &Colours) -> String {
     let (unit, scale) = unit(run);
-    let curve = |entry: &Entry| {
+    let curve = |entry: &&Entry| {
         let points = entry.figures.iter().map(|figure| point(figure, scale));
         let class = colours.class(&entry.name);
-        Curve::new(escape(&entry.name), class, points.collect())
+        Curve::new(escape(&run.label(entry)), class, points.collect())
     };
-    let mut curves: Vec<_> = run.entries.iter().map(curve).collect();
-    // Portolan's curves are drawn last, on top of the others.
-    curves.sort_by_key(|curve| curve.class.starts_with('c'));
+    let (emulated, real): (Vec<&Entry>, Vec<_>) =
+        run.entries.iter().partition(|entry| run.is_virtual(entry));
+    let mut curves: Vec<_> = real.iter().map(curve).collect();
     let limit = limit(run, scale);
     let relative = limit
         .as_ref()
         .map(|(limit, what)| (over(&curves, limit), *what));
+    curves.extend(emulated.iter().map(curve));
+    // Portolan's curves are drawn last, on top of the others.
+    curves.sort_by_key(|curve| curve.class.starts_with('c'));
+    let relative = relative.map(|(mut curves, what)| {
+        curves.sort_by_key(|curve| curve.class.starts_with('c'));
+        (curves, what)
+    });
     curves.extend(limit.map(|(limit, _)| limit));
     let binary = run.axis == "bytes";
     let heading = escape(&heading(run));
@@ -248,7 +255,12 @@ fn pictures(run: &Run, colours: &Colours) -> String {
         line: Some(1.0),
         ..chart
     };
-    let caption = format!("over the best peer at each size; {better} 1 is in favour of Portolan");
+    let mut caption =
+        format!("over the best peer at each size; {better} 1 is in favour of Portolan");
+    let doubts = run.sizes().into_iter().filter_map(|size| run.doubt(size));
+    if let Some(doubt) = doubts.min() {
+        let _ = write!(caption, "; undecided where {}", doubt.reason());
+    }
     html.push_str(&figure("", &chart.svg(), &caption));
     html
 }
@@ -285,7 +297,9 @@ fn point(figure: &Figure, scale: f64) -> Point {
 fn limit(run: &Run, scale: f64) -> Option<(Curve, &'static str)> {
     // The limits belong to one phase, so the samples must be of one phase as well. They are those
     // of copies from core to core, so they say nothing about buffers on GPUs.
-    let comparable = run.is_comparable() && !run.cuda;
+    // And they are those of this machine, not of an emulated one.
+    let here = run.entries.iter().any(|entry| !run.is_virtual(entry));
+    let comparable = run.is_comparable() && !run.cuda && here;
     let machine = run.machine.as_ref().filter(|_| comparable)?;
     let latency = run.bench == "latency";
     let value = |bytes: usize| match run.bench.as_str() {
@@ -346,14 +360,14 @@ fn numbers(run: &Run) -> String {
     if ours.is_empty() && peers.is_empty() {
         return String::new();
     }
-    let compared = !peers.is_empty() && run.is_comparable();
+    let compared = run.has_ratios();
     let mut html = format!(
         "<details open><summary>Figures in {unit}</summary><div class=\"wide\"><table><tr><th>{}</th>",
         run.axis
     );
     let heads = |html: &mut String, entries: &[&Entry]| {
         for entry in entries {
-            let _ = write!(html, "<th>{}</th>", escape(&entry.name));
+            let _ = write!(html, "<th>{}</th>", escape(&run.label(entry)));
         }
     };
     heads(&mut html, &ours);
@@ -398,12 +412,7 @@ fn ratio_cells(run: &Run, shown: &[&Entry], size: usize) -> String {
     let mut cells = Vec::new();
     let mut best = "";
     for (ratio, peer) in ratios {
-        let class = if (ratio <= 1.0) == run.less_is_better {
-            "good"
-        } else {
-            "bad"
-        };
-        cells.push(format!("<span class=\"{class}\">{ratio:.2}</span>"));
+        cells.push(verdict(run, ratio, run.doubt(size)));
         best = peer;
     }
     format!("<td>{}</td><td>{}</td>", cells.join(" "), escape(best))
@@ -424,6 +433,9 @@ fn notes(run: &Run, left_out: usize) -> String {
     for (name, why) in &run.missing {
         note(&format!("{name} is missing: {}", why.trim_end()));
     }
+    if let Some(about) = run.virtual_note() {
+        note(&format!("{about}."));
+    }
     if let Some(machine) = &run.machine {
         let state = table::state(run, machine, left_out);
         note(&format!("Machine: {state}."));
@@ -431,7 +443,8 @@ fn notes(run: &Run, left_out: usize) -> String {
             note(&format!("{}.", table::copies(gpu)));
         }
         // The limit of these patterns is a copy, so their curves have none, or only its beginning.
-        let limited = matches!(&*run.bench, "latency" | "bandwidth") && !run.cuda;
+        let here = run.entries.iter().any(|entry| !run.is_virtual(entry));
+        let limited = matches!(&*run.bench, "latency" | "bandwidth") && !run.cuda && here;
         if limited && run.line().is_some() && machine.copies.is_empty() {
             note(&format!(
                 "The limit of long messages is missing: {}.",
@@ -449,7 +462,7 @@ fn notes(run: &Run, left_out: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::record::tests::{run, run_in_two_phases};
+    use super::super::super::record::tests::{beside_the_emulator, run, run_in_two_phases};
     use super::*;
 
     /// A run with two sizes.
@@ -466,6 +479,27 @@ mod tests {
             entry.figures.push(larger);
         }
         of(&run, "x", &Colours::default())
+    }
+
+    #[test]
+    fn virtual_time_is_drawn_by_name_and_over_no_limit() {
+        let mut run = beside_the_emulator();
+        for entry in &mut run.entries {
+            let mut larger = entry.figures[0];
+            larger.bytes = 4096;
+            entry.figures.push(larger);
+        }
+        let html = of(&run, "x", &Colours::default());
+        // The curve's name in the chart of times, and the head of the column; none over the limit,
+        // and none among the ratios.
+        assert_eq!(html.matches("t3e-sim (virtual time)<").count(), 2, "{html}");
+        assert!(html.contains("over the limit"), "{html}");
+        run.entries.retain(|entry| entry.name == "t3e-sim");
+        let html = of(&run, "x", &Colours::default());
+        assert!(
+            !html.contains("over the limit") && !html.contains("dashed"),
+            "{html}"
+        );
     }
 
     #[test]
