@@ -220,6 +220,17 @@ fn over_ofi() -> Vec<Trial> {
             ));
         }
     }
+    if let Some(library) = newer {
+        for role in ["putting", "deaf"] {
+            let mut command = on_shm(role, 3);
+            command.env("PORTOLAN_OFI_PROVIDER", "sm2");
+            command.env("PORTOLAN_OFI_LIBRARY", &library);
+            trials.push(Trial::test(
+                format!("killed_on_sm2_of_newer_libfabric_{role}"),
+                move || killed_in(command, role, 3, "return"),
+            ));
+        }
+    }
     // The launcher must remove the victim's files.
     trials.push(Trial::test("killed_over_ofi_on_shm", || {
         killed_in(on_shm("outside", 3), "outside", 3, "return")

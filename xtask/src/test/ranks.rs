@@ -256,6 +256,11 @@ fn variants(package: &str) -> Vec<Variant> {
                 _ => Sizes::Provider,
             },
         }));
+        variants.push(Variant {
+            name: " of libfabric 2 on sm2",
+            settings: vec![provider("sm2"), ("PORTOLAN_OFI_LIBRARY", library.clone())],
+            sizes: Sizes::Few,
+        });
     }
     variants
 }
