@@ -62,11 +62,18 @@ pub fn matching(config: &Config) -> String {
         matching: MatchMode::Native,
         ..config.clone()
     };
-    match (in_process_with(1, &asked), config.matching) {
-        (Ok(_), MatchMode::Native) => {
-            format!("messages are matched by the provider (PORTOLAN_MATCH={mode})")
+    let opened = in_process_with(1, &asked);
+    // With matching by the provider another one may be the best, so its name belongs here.
+    let provider = opened
+        .as_ref()
+        .map(|ranks| ranks[0].link.domain.info.provider());
+    match (provider, config.matching) {
+        (Ok(provider), MatchMode::Native) => {
+            format!("messages are matched by provider {provider} (PORTOLAN_MATCH={mode})")
         }
-        (Ok(_), _) => format!("{software}; the provider can, too"),
+        (Ok(provider), _) => {
+            format!("{software}; PORTOLAN_MATCH=native would have provider {provider} match them")
+        }
         (Err(why), _) => format!("{software}; {}", why.to_string().replace('\n', " ")),
     }
 }
