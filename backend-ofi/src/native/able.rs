@@ -34,13 +34,24 @@ const LONG: usize = 400_000;
 /// none.
 const LONGEST: usize = 1 << 40;
 
-/// Layers that cannot match and are not tried, because the trial would never end, and why they
-/// cannot. `sm2` (2.5) copies a message that is longer than its receive by `process_vm_readv`; when
-/// the receive is full it goes on to ask for the rest, without room, inside of `fi_cq_read`.
-const UNTRIED: &[(&str, &str)] = &[(
-    "sm2",
-    "never returns from a call in which a long message meets a receive that is too short",
-)];
+/// Why `sockets` and `net` are not used to match.
+const DISORDER: &str = "gives receives later messages before earlier ones that match";
+
+/// Layers that cannot match although the trial does not show it, or that the trial would not end
+/// with, and why they cannot.
+///
+/// - `sm2` (2.5) copies a message that is longer than its receive by `process_vm_readv`. When the
+///   receive is full it goes on to ask for the rest, without room, inside of `fi_cq_read`.
+/// - Over `sockets` (1.17 and 2.5) and `net;ofi_rxm` (1.17) the suite finds messages in the wrong
+///   order, where messages of up to 250,000 bytes, posted receives and matched probes mix.
+const UNABLE: &[(&str, &str)] = &[
+    (
+        "sm2",
+        "never returns from a call in which a long message meets a receive that is too short",
+    ),
+    ("sockets", DISORDER),
+    ("net", DISORDER),
+];
 
 /// Lengths of messages that are longer than their receives, the longest last: one for each protocol
 /// that a provider may use, and the longest that it sends at once, which fills all of the sink but
@@ -85,9 +96,6 @@ pub fn matching(config: &Config) -> String {
 pub(crate) fn examine(info: &Info, size: u32) -> Result<(), String> {
     let (ep, domain) = (info.ep_attr(), info.domain_attr());
     let orders = info.tx_attr().msg_order & info.rx_attr().msg_order;
-    if let Some((_, why)) = UNTRIED.iter().find(|(layer, _)| over(info, layer)) {
-        return Err((*why).into());
-    }
     if info.get().caps & FI_TAGGED == 0 {
         return Err("has no tagged messages".into());
     }
@@ -116,7 +124,10 @@ pub(crate) fn examine(info: &Info, size: u32) -> Result<(), String> {
         let most = ep.max_msg_size;
         return Err(format!("has messages of at most {most} bytes"));
     }
-    Ok(())
+    match UNABLE.iter().find(|(layer, _)| over(info, layer)) {
+        Some((_, why)) => Err((*why).into()),
+        None => Ok(()),
+    }
 }
 
 /// Makes the provider do everything that matching needs, with messages of this endpoint to itself.
