@@ -157,7 +157,7 @@ fn busy(ranks: Vec<Ofi>) -> Vec<Ofi> {
 fn config(provider: &str) -> Config {
     Config {
         provider: Some(provider.to_owned()),
-        interface: (provider != "shm").then(|| "lo".to_owned()),
+        interface: (!["shm", "sm2"].contains(&provider)).then(|| "lo".to_owned()),
         ..Config::default()
     }
 }
@@ -181,7 +181,7 @@ impl Sink for InOrder {
 #[test]
 fn packets_are_neither_lost_nor_overtaken_where_there_is_no_room() {
     const PACKETS: u32 = 2000;
-    for provider in ["tcp", "shm", "sockets", "ofi_rxd"] {
+    for provider in ["tcp", "shm", "sm2", "sockets", "ofi_rxd"] {
         let what = format!("{provider} without room");
         let Some(ranks) = opened_or_skipped(&what, 2, &config(provider)) else {
             continue; // The skip has been printed.

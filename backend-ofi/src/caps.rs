@@ -111,8 +111,9 @@ fn receive(config: &Config, info: &Info) -> usize {
 /// Providers that do not always report that a message came with a word. `sockets` keeps a message
 /// for which it has no receive buffer. When it hands that message over later, the word is there,
 /// but the flag that says so is not (seen with libfabric 1.17), so the message could not be told
-/// from one with a header.
-const FORGETFUL: &[&str] = &["sockets"];
+/// from one with a header. `sm2` leaves the flag out where there is a receive buffer, too (seen
+/// with 2.5).
+const FORGETFUL: &[&str] = &["sockets", "sm2"];
 
 /// Layers that give up packets they have injected, and report only that something was lost.
 /// `ofi_rxd` does so with everything under way to a peer that has not answered for long. For an

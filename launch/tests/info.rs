@@ -78,6 +78,10 @@ fn what_libfabric_offers_is_listed_with_why_the_rest_is_not_used() {
     }
     let mut command = portolan(&["info", "--json"]);
     command.env("PORTOLAN_OFI_INTERFACE", "lo");
+    if let Some(newer) = std::env::var_os("PORTOLAN_TEST_LIBFABRIC") {
+        // It has a provider that is chosen, but cannot match.
+        command.env("PORTOLAN_OFI_LIBRARY", newer);
+    }
     let outcome = outcome(command, b"");
     let object: serde_json::Value = serde_json::from_str(&outcome.out).unwrap();
     let transports = object["transports"].as_array().unwrap();
@@ -100,10 +104,35 @@ fn what_libfabric_offers_is_listed_with_why_the_rest_is_not_used() {
             ": shm on shm ",
             Some("it is not asked for: PORTOLAN_OFI_INTERFACE=lo"),
         ),
-        ("messages are matched by ", None),
-        ("memory is registered over tcp", None),
     ] {
         assert!(has(what, why), "{what}, {why:?}: {found:#?}");
+    }
+    let facts = ofi["facts"].as_array().unwrap().iter();
+    let facts: Vec<&str> = facts.map(|fact| fact.as_str().unwrap()).collect();
+    // Which provider would match is said, because it need not be the one that is chosen.
+    for fact in [
+        "messages are matched by Portolan (PORTOLAN_MATCH=auto); PORTOLAN_MATCH=native would have \
+         provider tcp;ofi_rxm match them",
+        "memory is registered over tcp",
+    ] {
+        let mut facts = facts.iter();
+        assert!(facts.any(|said| said.starts_with(fact)), "{fact}: {ofi:#?}");
+    }
+}
+
+/// What is no choice is not said to be usable.
+#[test]
+fn facts_of_libfabric_are_sentences() {
+    if let Some(why) = common::no_libfabric() {
+        eprintln!("skipped: facts of libfabric: {why}");
+        return;
+    }
+    let outcome = outcome(portolan(&["info"]), b"");
+    for begin in ["messages are matched by", "memory is registered over"] {
+        let mut lines = outcome.out.lines();
+        let line = lines.find(|line| line.trim_start().starts_with(begin));
+        let line = line.unwrap_or_else(|| panic!("`{begin}`: {}", outcome.out));
+        assert!(!line.ends_with("can be used"), "{line}");
     }
 }
 

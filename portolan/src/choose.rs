@@ -50,6 +50,9 @@ pub struct TransportInfo {
     /// The alternatives that it has found to work over, the best first, and why each cannot be
     /// used; empty where there is only one. [`transports`] fills it in.
     pub found: Vec<(String, Option<String>)>,
+    /// What else is to be said of it here, in sentences: who matches messages, for example.
+    /// [`transports`] fills it in.
+    pub facts: Vec<String>,
 }
 
 impl TransportInfo {
@@ -59,6 +62,7 @@ impl TransportInfo {
             name,
             unusable,
             found: Vec::new(),
+            facts: Vec::new(),
         }
     }
 }
@@ -147,13 +151,10 @@ fn ofi(place: Place, settings: &Settings, eager: Eager, better: &[TransportInfo]
                 (what, offer.unusable)
             })
             .collect();
-        let matching = portolan_ofi::matching(&portolan_ofi::Config::from_settings(settings));
-        info.found.push((matching, None));
-        let registration =
-            portolan_ofi::registration(&portolan_ofi::Config::from_settings(settings));
-        info.found.extend(registration.ok().map(|how| (how, None)));
-        let memory = portolan_ofi::accelerators(&portolan_ofi::Config::from_settings(settings));
-        info.found.push(memory);
+        let config = portolan_ofi::Config::from_settings(settings);
+        info.facts.push(portolan_ofi::matching(&config));
+        info.facts.extend(portolan_ofi::registration(&config));
+        info.found.push(portolan_ofi::accelerators(&config));
     }
     info
 }

@@ -36,6 +36,15 @@ const COMPLETIONS: usize = 1024;
 /// version, the shm provider had no place for the setting until then.
 const ROOM_BEFORE: (u32, u32) = (1, 19);
 
+/// Providers that have no receive queue before an endpoint is enabled, and nothing else that could
+/// take the space left in buffers: they crash if it is set earlier (`sm2`, seen with 2.5).
+const ROOM_AFTER: &[&str] = &["sm2"];
+
+/// Whether the least space left in buffers is set before an endpoint is enabled.
+fn room_comes_first(version: (u32, u32), info: &Info) -> bool {
+    version >= ROOM_BEFORE && !ROOM_AFTER.iter().any(|layer| over(info, layer))
+}
+
 /// The objects that an endpoint depends on. Fields are dropped in their order; the endpoint, and
 /// memory that is registered here, must be closed before.
 #[derive(Debug)]
@@ -124,7 +133,7 @@ impl Domain {
                 "binding the completion queue",
                 fi_bind(ep.fid(), cq.fid(), both),
             )?;
-            let early = multi && library.version() >= ROOM_BEFORE && leave_room() == 0;
+            let early = multi && room_comes_first(library.version(), &info) && leave_room() == 0;
             check("enabling the endpoint", fi_enable(ep.fid()))?;
             if multi && !early {
                 check("setting the space of receive buffers", leave_room())?;

@@ -108,6 +108,36 @@ fn who_cannot_match_is_used_by_other_means() {
     assert!(why.contains("PORTOLAN_MATCH=software"), "{why}");
 }
 
+/// `sm2` of libfabric 2.x crashes if it is told too early how much room a buffer has to have left,
+/// and its calls never return if it is tried whether it can match.
+#[test]
+fn sm2_opens_and_is_not_tried() {
+    let software = Config {
+        provider: Some("sm2".to_owned()),
+        ..Config::default()
+    };
+    if opened_or_skipped("sm2", 1, &software).is_none() {
+        return; // The skip has been printed.
+    }
+    let said = crate::native::matching(&software);
+    assert!(said.contains("sm2 never returns from a call"), "{said}");
+}
+
+/// Over `sockets` the suite finds messages in the wrong order if it matches.
+#[test]
+fn sockets_does_not_match() {
+    let software = Config {
+        provider: Some("sockets".to_owned()),
+        interface: Some("lo".to_owned()),
+        ..Config::default()
+    };
+    if opened_or_skipped("what sockets matches", 1, &software).is_none() {
+        return; // The skip has been printed.
+    }
+    let said = crate::native::matching(&software);
+    assert!(said.contains("sockets gives receives later"), "{said}");
+}
+
 /// Two ranks over a provider with memory registered in this way.
 fn pair(provider: &str, way: Way) -> Option<[Ofi; 2]> {
     let what = format!("registering over {provider}");

@@ -275,12 +275,10 @@ impl<L: Level> Native<L> {
         let Some(peer) = dead else {
             return Ok(());
         };
-        let why = if peer == own {
-            // The engine knows only of the deaths of others.
-            self.shared.lock().ofi.shared.deaths.reason(own, u32::MAX)
-        } else {
-            self.engine.failure_of(ProcId::new(peer))
-        };
+        // The engine knows only of the deaths of others, and learns of those later: once it has
+        // heard everything that the dead rank had sent.
+        let known = self.engine.failure_of(ProcId::new(peer));
+        let why = known.or_else(|| self.shared.lock().ofi.shared.deaths.reason(peer, u32::MAX));
         let why = why.unwrap_or_else(|| "it has died".to_owned());
         Err(Error::peer_failed(peer, &why).on_rank(self.attributes.world_rank))
     }

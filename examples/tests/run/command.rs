@@ -21,8 +21,8 @@ pub(crate) struct Job {
     settings: Vec<(&'static str, String)>,
     /// Other variables of the environment.
     variables: Vec<(&'static str, OsString)>,
-    /// Whether each rank runs on its own host.
-    across: bool,
+    /// How many ranks run on each of several hosts; `None` if all run on this one.
+    each: Option<u32>,
 }
 
 /// A script that makes hosts out of network namespaces, and runs jobs across them.
@@ -45,7 +45,7 @@ impl Job {
             on_failure: "abort",
             settings: Vec::new(),
             variables: Vec::new(),
-            across: false,
+            each: None,
         }
     }
 
@@ -67,12 +67,13 @@ impl Job {
         self
     }
 
-    /// Runs under MPICH's launcher, with each of three ranks on its own host.
-    pub(crate) fn across_hosts(self) -> Self {
+    /// Runs under MPICH's launcher on three hosts, with this many ranks on each. (The last host has
+    /// what is left.)
+    pub(crate) fn across_hosts(self, each: u32) -> Self {
         let settings = [("OFI_PROVIDER", "tcp"), ("OFI_INTERFACE", "dat")];
         let settings = settings.map(|(name, value)| (name, value.to_owned()));
         Self {
-            across: true,
+            each: Some(each),
             ..self.over("ofi").with(&settings)
         }
     }
@@ -96,10 +97,11 @@ impl Job {
 
     /// The command that starts the program.
     fn launcher(&self) -> Command {
-        if self.across {
+        if let Some(each) = self.each {
             let mut command = Command::new("timeout");
-            let name = format!("{}-{}", std::process::id(), self.program);
+            let name = format!("{}-{}-{each}", std::process::id(), self.program);
             command.args([GUARD, HOSTS, "with", &name, &self.ranks.to_string()]);
+            command.env("HOSTS_EACH", each.to_string());
             return command;
         }
         let mut command = Command::new(portolan());

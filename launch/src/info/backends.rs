@@ -14,6 +14,8 @@ pub(super) struct Backend {
     /// What it has found to work over, such as providers, each with the reason if it cannot be
     /// used.
     pub(super) found: Vec<(String, Option<String>)>,
+    /// What else is to be said of it here.
+    pub(super) facts: Vec<String>,
 }
 
 /// Every transport of the project with its description, in order of preference.
@@ -35,6 +37,7 @@ pub(super) fn backends() -> Vec<Backend> {
                 compiled_in: true,
                 obstacle: found.unusable.clone(),
                 found: found.found.clone(),
+                facts: found.facts.clone(),
             },
             None => {
                 let obstacle = Some("not compiled in".to_owned());
@@ -44,6 +47,7 @@ pub(super) fn backends() -> Vec<Backend> {
                     compiled_in: false,
                     obstacle,
                     found: Vec::new(),
+                    facts: Vec::new(),
                 }
             }
         }

@@ -64,6 +64,7 @@ impl Page<'_> {
                 compiled_in,
                 obstacle,
                 found,
+                facts,
             } = transport;
             let state = match (compiled_in, obstacle) {
                 (_, None) => "usable here".to_owned(),
@@ -74,6 +75,9 @@ impl Page<'_> {
             for (place, why) in found {
                 let why = why.as_deref().unwrap_or("can be used");
                 writeln!(page, "  {:<10}   {place}: {why}", "")?;
+            }
+            for fact in facts {
+                writeln!(page, "  {:<10}   {fact}", "")?;
             }
         }
         writeln!(page, "\nlimits")?;

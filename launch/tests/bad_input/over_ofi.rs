@@ -13,7 +13,7 @@ use crate::common::{Outcome, finish, portolan};
 const NEWER: &str = "PORTOLAN_TEST_LIBFABRIC";
 
 /// Shell commands that every rank runs first, and what every rank must print then.
-const CASES: [(&str, &str, &[&str]); 4] = [
+const CASES: [(&str, &str, &[&str]); 5] = [
     (
         "no_library",
         "export PORTOLAN_OFI_LIBRARY=/nowhere/libfabric.so.1",
@@ -52,6 +52,16 @@ const CASES: [(&str, &str, &[&str]); 4] = [
             "PORTOLAN_OFI_INTERFACE",
         ],
     ),
+    (
+        "no_domain",
+        "export PORTOLAN_OFI_DOMAIN=mlx5_9",
+        &[
+            "no provider of libfabric is as wanted (PORTOLAN_OFI_DOMAIN=mlx5_9)",
+            "there are: ",
+            "PORTOLAN_OFI_DOMAIN",
+            "portolan info",
+        ],
+    ),
 ];
 
 /// The tests. If the library that a test needs is missing, the test is ignored, and the reason is
@@ -70,6 +80,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         let trial = Trial::test(name(case), move || everybody_says(first, says));
         trials.push(trial.with_ignored_flag(!there && case != "no_library"));
     }
+    let domain = Trial::test("over_ofi_on_a_domain", on_a_domain);
+    trials.push(domain.with_ignored_flag(!there));
     trials.push(Trial::test(name("old_library"), old_library));
     let refused = Trial::test(name("memory_refused"), memory_refused);
     trials.push(refused.with_ignored_flag(!there));
@@ -110,6 +122,24 @@ pub(crate) fn trials() -> Vec<Trial> {
         trials.push(trial.with_ignored_flag(!there || newer.is_none()));
     }
     trials
+}
+
+/// A job over TCP in the domain `lo`, and over nothing else.
+fn on_a_domain() -> Result<(), Failed> {
+    let me = std::env::current_exe()?;
+    let words = "run --timeout 30 --transport ofi -n 2 --";
+    let mut command = portolan(&words.split(' ').collect::<Vec<_>>());
+    command.arg(me).arg("role:nothing");
+    command.env("PORTOLAN_OFI_PROVIDER", "tcp");
+    command.env("PORTOLAN_OFI_DOMAIN", "lo");
+    command.env("PORTOLAN_LOG", "debug");
+    let outcome = finish(command.spawn()?);
+    outcome.expect_code(0);
+    let open = |line: &&str| line.contains("an endpoint is open");
+    let opened: Vec<&str> = outcome.err.lines().filter(open).collect();
+    let there = opened.iter().all(|line| line.contains("network=lo,"));
+    assert!(opened.len() >= 2 && there, "{outcome:#?}");
+    Ok(())
 }
 
 /// Each rank is in a network namespace of its own, whose loopback interface exists but is down.

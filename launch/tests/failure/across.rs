@@ -9,13 +9,15 @@ use libtest_mimic::{Failed, Trial};
 use crate::common::{finish, is_alive, of_ours, said_until, started, wait_until};
 use crate::roles;
 
-/// What a lost rank and the others do, and how many ranks each host has: they wait and have never
-/// talked, or a long message is under way.
-const CASES: [(&str, u32); 4] = [
-    ("asleep", 1),
-    ("sending-large", 1),
-    ("asleep", 2),
-    ("sending-large", 2),
+/// What a lost rank and the others do, how many ranks each host has, and who matches: they wait and
+/// have never talked, or a long message is under way.
+const CASES: [(&str, u32, &str); 6] = [
+    ("asleep", 1, "software"),
+    ("sending-large", 1, "software"),
+    ("asleep", 2, "software"),
+    ("sending-large", 2, "software"),
+    ("asleep", 1, "native"),
+    ("sending-large", 2, "native"),
 ];
 
 /// Seconds between heartbeats; the others notice after four to five times as long. On a machine
@@ -33,12 +35,15 @@ pub(crate) fn trials() -> Vec<Trial> {
     if let Some(why) = &why {
         eprintln!("ignored: a job on several hosts: {why}");
     }
-    let trial = |(role, each): (&'static str, u32)| {
-        let name = match each {
+    let trial = |(role, each, matching): (&'static str, u32, &'static str)| {
+        let mut name = match each {
             1 => format!("lost_host_{role}"),
             _ => format!("lost_host_of_{each}_ranks_{role}"),
         };
-        let test = Trial::test(name, move || lost(role, each));
+        if matching == "native" {
+            name.push_str("_where_the_provider_matches");
+        }
+        let test = Trial::test(name, move || lost(role, each, matching));
         test.with_ignored_flag(why.is_some())
     };
     CASES.map(trial).into()
@@ -52,8 +57,8 @@ fn script() -> PathBuf {
 struct Hosts(String);
 
 impl Hosts {
-    fn up(role: &str, each: u32) -> Self {
-        let hosts = Self(format!("{}-{role}-{each}", std::process::id()));
+    fn up(role: &str, each: u32, matching: &str) -> Self {
+        let hosts = Self(format!("{}-{role}-{each}-{matching}", std::process::id()));
         hosts.tell(&["up", &hosts.0]);
         hosts
     }
@@ -65,7 +70,7 @@ impl Hosts {
     }
 
     /// This program as a job with this many ranks on each host.
-    fn start(&self, role: &str, each: u32) -> Command {
+    fn start(&self, role: &str, each: u32, matching: &str) -> Command {
         let me = std::env::current_exe().expect("a program knows its own file");
         let mut command = of_ours(Command::new(script()));
         let ranks = (3 * each).to_string();
@@ -77,6 +82,7 @@ impl Hosts {
             ("OFI_INTERFACE", "dat"),
             ("OFI_HEARTBEAT", HEARTBEAT),
             ("ON_FAILURE", "return"),
+            ("MATCH", matching),
         ] {
             command.env(format!("PORTOLAN_{name}"), value);
         }
@@ -91,10 +97,10 @@ impl Drop for Hosts {
 }
 
 /// The other ranks get an error about the host that cannot be reached, and continue.
-fn lost(role: &str, each: u32) -> Result<(), Failed> {
+fn lost(role: &str, each: u32, matching: &str) -> Result<(), Failed> {
     let (living, victim) = (2 * each, 3 * each - 1);
-    let hosts = Hosts::up(role, each);
-    let (mut child, said) = started(hosts.start(role, each), 3 * each as usize);
+    let hosts = Hosts::up(role, each, matching);
+    let (mut child, said) = started(hosts.start(role, each, matching), 3 * each as usize);
     let pids = (0..living).map(|rank| {
         let begin = format!("ready {rank} ");
         let pid = said.iter().find_map(|line| line.strip_prefix(&begin));

@@ -22,6 +22,9 @@ const PROVIDERS: &[u32] = &[1, 2, 3, 4, 5, 6, 7, 8];
 /// Job sizes for other variants.
 const FEW: &[u32] = &[2, 3];
 
+/// The job size for providers that differ little from others, or are chosen by few.
+const PAIR: &[u32] = &[2];
+
 /// Job sizes under a foreign launcher, where only the start is tested.
 const FOREIGN: &[u32] = &[3];
 
@@ -137,6 +140,7 @@ enum Sizes {
     Emulated,
     Provider,
     Few,
+    Pair,
 }
 
 impl Sizes {
@@ -146,7 +150,8 @@ impl Sizes {
             (Self::Usual, false) => SIZES,
             (Self::Emulated, false) => EMULATED,
             (Self::Usual | Self::Emulated, true) => ALL_SIZES,
-            (Self::Few, false) => FEW,
+            (Self::Few, false) | (Self::Pair, true) => FEW,
+            (Self::Pair, false) => PAIR,
             (Self::Provider, _) | (Self::Few, true) => PROVIDERS,
         }
     }
@@ -213,6 +218,11 @@ fn variants(package: &str) -> Vec<Variant> {
             sizes: Sizes::Provider,
         },
         Variant {
+            name: " on net",
+            settings: vec![provider("net"), loopback.clone()],
+            sizes: Sizes::Pair,
+        },
+        Variant {
             name: " on shm",
             settings: vec![provider("shm")],
             sizes: Sizes::Provider,
@@ -256,6 +266,25 @@ fn variants(package: &str) -> Vec<Variant> {
                 _ => Sizes::Provider,
             },
         }));
+        let others = [
+            (" of libfabric 2 on sockets", "sockets"),
+            (" of libfabric 2 on udp", "udp;ofi_rxd"),
+            (" of libfabric 2 on ofi_rxm", "tcp;ofi_rxm"),
+        ];
+        variants.extend(others.map(|(name, other)| Variant {
+            name,
+            settings: vec![
+                provider(other),
+                loopback.clone(),
+                ("PORTOLAN_OFI_LIBRARY", library.clone()),
+            ],
+            sizes: Sizes::Pair,
+        }));
+        variants.push(Variant {
+            name: " of libfabric 2 on sm2",
+            settings: vec![provider("sm2"), ("PORTOLAN_OFI_LIBRARY", library.clone())],
+            sizes: Sizes::Few,
+        });
     }
     variants
 }

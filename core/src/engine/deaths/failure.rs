@@ -18,9 +18,10 @@ use crate::engine::short::outgoing::Peer;
 use crate::engine::short::unexpected::Arrived;
 use crate::engine::state::{Proto, State};
 use crate::engine::waiting::wait::Target;
-use crate::error::LEFT;
+use crate::error::{LEFT, Result};
 use crate::group::Group;
 use crate::matching::Pattern;
+use crate::request::Request;
 use crate::transport::Transport;
 
 /// Polls after which everything that a gone peer had sent must have arrived, even if others keep
@@ -38,8 +39,7 @@ impl<T: Transport> State<T> {
         self.proto.caps = self.transport.caps();
         // If the other ranks hold this one to be dead, it can talk to none of them, so everything
         // that it waits for has to end.
-        let outcast = self.transport.failure_of(self.proto.me);
-        let outcast = outcast.map(|why| format!("this rank was declared failed: {why}"));
+        let outcast = self.outcast();
         for peer in 0..self.proto.peers.len() as u32 {
             let known = self.proto.peers[peer as usize].flags & Peer::FAILED != 0;
             if known || peer == self.proto.me {
@@ -53,6 +53,30 @@ impl<T: Transport> State<T> {
                 self.proto.note_gone(peer);
             }
         }
+    }
+
+    /// What is said of every peer if the other ranks hold this one to be dead.
+    fn outcast(&mut self) -> Option<String> {
+        let why = self.transport.failure_of(self.proto.me)?;
+        Some(format!("this rank was declared failed: {why}"))
+    }
+
+    /// Ends a request of another crate's because a peer has failed. That crate may know of the
+    /// death before the peer counts as dead here, so the transport is asked for the reason.
+    pub(in crate::engine) fn fail_upper_by(
+        &mut self,
+        request: Request,
+        peer: ProcId,
+    ) -> Result<()> {
+        let dead = peer.index();
+        if !self.proto.active.reasons.contains_key(&dead)
+            && let Some(why) = self
+                .why_gone(dead)
+                .or_else(|| self.outcast().map(Into::into))
+        {
+            self.proto.active.reasons.insert(dead, why);
+        }
+        self.proto.fail_upper_by(request, peer)
     }
 
     /// The member of `group` that was found dead first, if any.

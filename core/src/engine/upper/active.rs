@@ -307,7 +307,7 @@ impl Proto {
         Ok(())
     }
 
-    /// Ends such a request because a peer has failed.
+    /// Ends such a request because a peer has failed, with the reason if that is known already.
     pub(in crate::engine) fn fail_upper_by(
         &mut self,
         request: Request,

@@ -185,6 +185,7 @@ trait Access {
     unsafe fn start_receive(&mut self, from: &Pattern, data: Data) -> Result<Request>;
     fn start_cancel(&mut self, request: Request) -> Result<()>;
     fn start_notify(&mut self, peer: u32);
+    fn fail_by(&mut self, request: Request, peer: ProcId) -> Result<()>;
 }
 
 impl Access for Inside<'_> {
@@ -218,6 +219,10 @@ impl Access for Inside<'_> {
 
     fn start_notify(&mut self, peer: u32) {
         self.0.note(Noted::Notify(peer));
+    }
+
+    fn fail_by(&mut self, request: Request, peer: ProcId) -> Result<()> {
+        self.0.fail_upper_by(request, peer)
     }
 }
 
@@ -282,6 +287,10 @@ impl<T: Transport> Access for Whole<'_, T> {
     fn start_notify(&mut self, peer: u32) {
         self.0.nudge(peer);
     }
+
+    fn fail_by(&mut self, request: Request, peer: ProcId) -> Result<()> {
+        self.0.fail_upper_by(request, peer)
+    }
 }
 
 impl<S: Access> Port for Context<S> {
@@ -333,7 +342,7 @@ impl<S: Access> Port for Context<S> {
     }
 
     fn fail(&mut self, request: Request, peer: ProcId) -> Result<()> {
-        self.0.proto_mut().fail_upper_by(request, peer)
+        self.0.fail_by(request, peer)
     }
 
     fn fail_with(&mut self, request: Request, error: Error) -> Result<()> {
