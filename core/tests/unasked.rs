@@ -15,6 +15,8 @@ const SHORT: usize = 3 << 10;
 /// In pieces, the last of which is shorter.
 const LONG: usize = (13 << 10) + 5;
 const MESSAGES: u32 = 200;
+/// Fewer of them than this are announced: 64, and some at the beginning.
+const ANNOUNCED: u64 = 75;
 /// Of the longest that go unasked where windows go both ways, too, and longer.
 const LONGER: usize = 20 << 10;
 /// Windows of such messages, and the tag of what is between them.
@@ -68,8 +70,8 @@ fn one_way(len: usize, options: Options) {
                 counter(&sender, "eager_sent"),
             );
             assert_eq!(offers + eager, u64::from(MESSAGES));
-            assert!((1..50).contains(&offers), "{offers} were announced");
             sender.end().expect("ended");
+            assert!((1..ANNOUNCED).contains(&offers), "{offers} were announced");
         });
         scope.spawn(move || {
             let mut buf = vec![0; len];
@@ -114,8 +116,8 @@ fn pieces_find_their_receive_late_and_in_any_order() {
                     .send_contig(&args, &message(tag, LONG))
                     .expect("sent");
             }
-            assert!(counter(&sender, "offers_sent") < 50);
             sender.end().expect("ended");
+            assert!(counter(&sender, "offers_sent") < ANNOUNCED);
         });
         scope.spawn(move || {
             let mut buf = vec![0; LONG];
@@ -224,7 +226,7 @@ fn windows_one_way_are_not_announced_for_ever() {
     assert_eq!(offers + eager, u64::from(ROUNDS * window));
     // At least the first message of a window finds room.
     assert!(eager >= u64::from(ROUNDS / 2), "{eager} went unasked");
-    assert!(offers >= 40, "{offers} were announced");
+    assert!(offers >= 64, "{offers} were announced");
 }
 
 #[test]
@@ -282,7 +284,7 @@ fn threads_do_not_send_into_each_others_messages() {
         for thread in threads {
             thread.join().expect("a thread that sent");
         }
-        assert!(counter(sender, "offers_sent") < 50);
         sender.end().expect("ended");
+        assert!(counter(sender, "offers_sent") < ANNOUNCED);
     });
 }

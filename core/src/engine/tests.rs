@@ -11,6 +11,7 @@ use proptest::prelude::*;
 mod bundles;
 mod gone;
 mod growing;
+mod in_hand;
 mod left_over;
 mod left_work;
 mod naps;

@@ -3,6 +3,7 @@
 //!
 //! - [`flows`]: accelerator data on its way through host memory
 //! - [`growing`]: packets that arrive while their senders still write them
+//! - [`in_hand`]: offers whose receive is in hand are pulled at once
 //! - [`late`]: receives of long messages whose senders were absent when the messages were matched
 //! - [`loader`]: the data of a send, or of a peer's get, on its way from an accelerator
 //! - [`pieces`]: messages that are sent in pieces without an offer
@@ -17,6 +18,7 @@
 
 pub(super) mod flows;
 pub(super) mod growing;
+pub(super) mod in_hand;
 pub(super) mod late;
 pub(super) mod loader;
 pub(super) mod pieces;

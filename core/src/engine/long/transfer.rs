@@ -42,7 +42,7 @@ const FIRST_TURN: usize = 64 << 10;
 /// the call that begins an operation looks, too.
 const LOOKS: u32 = 2;
 /// Shortest message of which the sender may push a half. Each half costs a system call.
-const SPLIT: usize = 16 << 10;
+pub(in crate::engine) const SPLIT: usize = 16 << 10;
 /// Longest message that this rank pulls as soon as a hook's receive has matched it. Hooks also run
 /// in calls that start operations, and such calls should return at once and not after a copy.
 /// Pulling longer messages begins in the next poll.

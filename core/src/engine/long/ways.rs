@@ -164,6 +164,18 @@ impl Ways {
         })
     }
 
+    /// Whether a transfer that begins now, with none under way, is sure to be a pull, because those
+    /// before it were: then [`begin`](Self::begin) says so.
+    #[inline]
+    pub(in crate::engine) fn go_on_pulling(&self, peer: u32, len: usize, both: bool) -> bool {
+        self.senders.get(&peer).is_some_and(|sender| {
+            sender.way == Way::Pull
+                && sender.active == 0
+                && sender.begun > 0
+                && sender.goes_on(sender.class_now(len, both), &|_| true)
+        })
+    }
+
     /// Whether a stream is the best known way for messages of `len` bytes from `peer`.
     pub(in crate::engine) fn streams(&self, peer: u32, len: usize, both: bool) -> bool {
         self.senders.get(&peer).is_some_and(|sender| {
@@ -424,11 +436,12 @@ impl Class {
         tried.min_by_key(|&way| self.price(way))
     }
 
-    /// Whether a way is known to cost a multiple of the best way's cost.
+    /// Whether a way is known to cost a multiple of the best way's cost. One trial does not tell:
+    /// the first of all may make a system call, or use memory, for the first time in a process.
     fn is_far_worse(&self, way: Way) -> bool {
         let best = self.best().filter(|&best| self.is_tried(best));
         let far = |best| self.price(way) >= FAR_WORSE * self.price(best);
-        self.trials[way as usize] > 0 && !self.believed[way as usize] && best.is_some_and(far)
+        self.trials[way as usize] > 1 && !self.believed[way as usize] && best.is_some_and(far)
     }
 
     /// The way of a period, and whether the period is a trial.
@@ -511,7 +524,7 @@ impl Class {
         };
         *trials = trials.saturating_add(1);
         if self.is_far_worse(way) {
-            // Two more trials cannot make up for that, however cold the memory was.
+            // Another trial cannot make up for that.
             self.trials[way as usize] = TRIALS.max(self.trials[way as usize]);
         }
         self.left = self.left.saturating_sub(transfers);

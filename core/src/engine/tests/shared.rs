@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::buffer::ContigBuf;
-use crate::engine::long::unasked::CLASSES;
+use crate::engine::long::unasked::{CLASSES, STREAMED};
 use crate::transport::memory::{self, InMemory};
 
 type Rank = Engine<InMemory, Single>;
@@ -125,7 +125,7 @@ fn it_teaches_nothing_about_other_memory() {
             state.proto.offer_was_taken(1, LEN, false, true);
         }
     };
-    streams(39);
+    streams(STREAMED - 1);
     for _ in 0..100 {
         // SAFETY: as above.
         let [send, receive] = unsafe {

@@ -9,6 +9,7 @@ use crate::config::Settings;
 use crate::device::{Device, Turn, Upper};
 use crate::engine::Data;
 use crate::engine::Engine;
+use crate::engine::long::unasked::STREAMED;
 use crate::engine::short::send::{Launched, UNPOLLED};
 use crate::level::{Single, StateLock};
 use crate::matching::Pattern;
@@ -78,7 +79,7 @@ fn what_finds_no_room_spends_nothing() {
         transport.pulled = Some(Vec::new());
         let engine: Engine<_, Single> = Engine::new(transport, &Settings::default()).unwrap();
         let mut state = engine.state.lock();
-        for _ in 0..40 {
+        for _ in 0..STREAMED {
             state.proto.offer_was_taken(1, 1000, waited, true);
         }
         let to = SendArgs::new(ProcId::new(1), 3, 0, 5);

@@ -4,6 +4,7 @@ use super::{Scripted, arrives, busy, piece, scripted};
 use crate::config::Settings;
 use crate::device::{Check, Device, SendArgs, Turn};
 use crate::engine::Engine;
+use crate::engine::long::unasked::STREAMED;
 use crate::engine::long::ways::Way;
 use crate::level::{Single, StateLock};
 use crate::matching::Pattern;
@@ -299,7 +300,7 @@ fn amid_windows(buffer: &mut [u8], both: bool, posted: bool) -> Engine<Scripted,
     let mut state = engine.state.lock();
     state.transport.drains = true;
     for peer in [1, 2] {
-        for _ in 0..40 {
+        for _ in 0..STREAMED {
             state.proto.offer_was_taken(peer, 1000, false, true);
         }
         if both {

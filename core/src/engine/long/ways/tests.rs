@@ -34,7 +34,7 @@ fn what_is_far_worse_is_tried_with_few() {
         sender.classes[class].tried(way, cost, room, sender.probe());
     }
     let each = PROBE * u32::from(TRIALS);
-    assert_eq!(tried, [each, each, PROBE], "the last one only once");
+    assert_eq!(tried, [each, each, 2 * PROBE], "the last one only twice");
     for (way, probe) in [(Way::Pull, PROBE), (Way::Split, FEW)] {
         sender.way = way;
         assert_eq!(sender.probe(), probe);
@@ -173,6 +173,28 @@ fn only_what_is_streamed_already_is_sure_to_be() {
             "of another length"
         );
     }
+}
+
+#[test]
+fn what_is_sure_to_be_a_pull_becomes_one() {
+    let mut ways = Ways::default();
+    assert!(!ways.go_on_pulling(3, 1 << 16, false), "nothing is known");
+    let mut sender = Sender::new();
+    let class = &mut sender.classes[class_of(1 << 16, false)];
+    run(class, 100, |way| if way == Way::Pull { 10 } else { 2_000 });
+    ways.senders.insert(3, Box::new(sender));
+    let mut sure = 0;
+    for _ in 0..4_000 {
+        let is_sure = ways.go_on_pulling(3, 1 << 16, false);
+        let way = ways.begin(3, 1 << 16, false, 0, |_| true);
+        assert!(!is_sure || way == Some(Way::Pull), "{way:?}");
+        let under_way = ways.go_on_pulling(3, 1 << 16, false);
+        assert!(!under_way, "a second one would be measured with the first");
+        assert!(ways.end(3).is_empty());
+        sure += u32::from(is_sure);
+    }
+    assert!(sure > 2_000, "{sure}");
+    assert!(!ways.go_on_pulling(3, 1 << 20, false), "of another length");
 }
 
 #[test]
