@@ -165,11 +165,13 @@ impl Ways {
     }
 
     /// Whether a transfer that begins now, with none under way, is sure to be a pull, because those
-    /// before it were: then [`begin`](Self::begin) says so.
+    /// before it were: then [`begin`](Self::begin) says so. Whether it belongs to a period that is
+    /// measured depends on the time, so that a moment later the answer may differ: not sure.
     #[inline]
     pub(in crate::engine) fn go_on_pulling(&self, peer: u32, len: usize, both: bool) -> bool {
         self.senders.get(&peer).is_some_and(|sender| {
             sender.way == Way::Pull
+                && !sender.timed
                 && sender.active == 0
                 && sender.begun > 0
                 && sender.goes_on(sender.class_now(len, both), &|_| true)
