@@ -20,7 +20,7 @@ const ANNOUNCED: u64 = 75;
 /// Of the longest that go unasked where windows go both ways, too, and longer.
 const LONGER: usize = 20 << 10;
 /// Windows of such messages, and the tag of what is between them.
-const ROUNDS: u32 = 50;
+const ROUNDS: u32 = 100;
 const ANSWER: u32 = 1000;
 
 fn counter(device: &impl Device, name: &str) -> u64 {
