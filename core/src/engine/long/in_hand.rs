@@ -24,11 +24,13 @@ use crate::transport::{
 /// How a message is pulled into the receive in hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pull {
-    /// There is no other way, or none that would be better.
+    /// It is loaded from where it is ([`shared`](crate::engine::long::shared)).
+    Loaded,
+    /// Nothing is measured, so it is pulled.
     Given,
-    /// It is the way that measurements have found ([`ways`](crate::engine::long::ways)), which are
-    /// told of it.
-    Found,
+    /// Measurements ([`ways`](crate::engine::long::ways)) have found this way, and are told of it.
+    /// `both`: this rank's own messages are being taken as well.
+    Found { both: bool },
 }
 
 impl<T: Transport> State<T> {
@@ -61,26 +63,23 @@ impl<T: Transport> State<T> {
         let Some(pull) = self.pull_for_hand(peer, header, exposure, target, len) else {
             return false;
         };
-        if pull == Pull::Found {
+        if pull != Pull::Loaded {
             self.proto.unasked.comes(peer);
-            let both = self.proto.exposed > 0;
+            self.proto.has_pulled = true;
+        }
+        if let Pull::Found { both } = pull {
             let way = self.proto.ways.begin(peer, len, both, u32::MAX, |_| true);
             debug_assert_eq!(way, Some(Way::Pull), "it has just been said so");
         }
         // SAFETY: the receiving thread keeps the buffer until its call returns, and the message
         // fits.
         let pulled = unsafe { self.transport.pull(peer, exposure, 0, target, len) };
-        if pull == Pull::Found {
-            let next = self.proto.ways.end(peer);
-            debug_assert!(
-                next.is_empty(),
-                "nothing was under way that others wait for"
-            );
+        if let Pull::Found { .. } = pull {
+            self.proto.begins.extend(self.proto.ways.end(peer));
         }
         if pulled != Pulled::Done {
             return false; // It goes the usual way, which finds out why.
         }
-        self.proto.has_pulled |= pull == Pull::Found;
         self.proto.arrived_in_hand(header, len);
         let counters = &mut self.proto.counters;
         counters.rendezvous_received += 1;
@@ -102,15 +101,15 @@ impl<T: Transport> State<T> {
     ) -> Option<Pull> {
         let waited = header.flags & flags::WAITED != 0;
         match self.transport.pulls(peer, exposure, len, true) {
-            Pulls::Whole => Some(Pull::Given),
-            Pulls::Shared => (!is_in_halves(&self.transport, target, len)).then_some(Pull::Given),
+            Pulls::Whole => Some(Pull::Loaded),
+            Pulls::Shared => (!is_in_halves(&self.transport, target, len)).then_some(Pull::Loaded),
             // Of a sender that may not be in a call, the usual path finds out whether it is.
             _ if !waited || self.proto.has_pulled || !self.proto.pulls.is_empty() => None,
             Pulls::Always => (len < SPLIT).then_some(Pull::Given),
             Pulls::Measured => {
                 let both = self.proto.exposed > 0;
                 let pulls = self.proto.ways.go_on_pulling(peer, len, both);
-                pulls.then_some(Pull::Found)
+                pulls.then_some(Pull::Found { both })
             }
             _ => None,
         }

@@ -13,7 +13,8 @@
 //! ```
 //!
 //! The receiver decides. So nobody ever writes into a buffer whose receive is not matched, and
-//! until then a receive can be cancelled inside the call.
+//! until then a receive can be cancelled inside the call. (A blocking receive that is polling may
+//! pull without becoming a request: [`in_hand`](crate::engine::long::in_hand).)
 
 use portolan_datatype::MsgRep;
 

@@ -14,8 +14,9 @@
 use std::collections::BTreeMap;
 
 /// Announced messages in a row that the receiver must take as streams before the next ones go
-/// unasked. More than a receiver takes as streams just to try that way, for messages one way and
-/// then for messages both ways ([`ways`](crate::engine::long::ways): three times eight for each).
+/// unasked. Normally more than a receiver takes as streams just to try that way, for messages one
+/// way and then for messages both ways (three times eight each, see
+/// [`ways`](crate::engine::long::ways)).
 pub(in crate::engine) const STREAMED: u32 = 64;
 /// Streams that a read message cancels out if its sender did not wait for it: now and then the
 /// receiver finds such a sender absent, or tries another way.

@@ -11,8 +11,8 @@
 //! cases: in one this rank only receives, in the other its own messages are being taken, too. (In
 //! the second case both ranks copy, and what one of them tries costs the other.) For each record:
 //! 1. The first periods try every way [`TRIALS`] times, unless the ways are known for another
-//!    length; those costs are then believed at first. A way that turns out [`FAR_WORSE`] than the
-//!    best is then known well enough; later trials of it take [`FEW`] transfers.
+//!    length; those costs are then believed at first. A way that is [`FAR_WORSE`] than the best
+//!    after two trials is known well enough; later trials of it take [`FEW`] transfers.
 //! 2. After that each period takes the way with the least cost. A way's cost per byte follows its
 //!    measurements by a quarter of the difference (by half if it is not the best way). No
 //!    measurement counts for more than [`WORST`] times what was known, so that an interrupted

@@ -305,12 +305,12 @@ impl<T: Transport> State<T> {
     /// there is hardly any for the other streams to the same peer, of which a window of messages
     /// makes many, so they are not tried.
     fn flush_streams(&mut self) -> usize {
-        self.proto.full_peers.clear();
         if self.proto.streams.is_empty() {
             return 0;
         }
         let mut streams = std::mem::take(&mut self.proto.streams);
         let (mut sent, mut at) = (0, 0);
+        self.proto.full_peers.clear();
         self.proto.loaded_ways.clear();
         while let Some(stream) = streams.get_mut(at) {
             // A driver should load the next chunks meanwhile, even if there is no room.

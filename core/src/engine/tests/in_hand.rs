@@ -96,6 +96,9 @@ fn what_is_to_be_pulled_is_pulled_at_once_and_acknowledged() {
         assert_eq!(rank.state.lock().transport.pulled, Some(vec![len]));
         assert_eq!(sent(&rank), [(PacketKind::Done as u8, 40)], "{pulls:?}");
         let counters = rank.counters();
+        let state = rank.state.lock();
+        let is_loaded = pulls == Pulls::Whole;
+        assert_eq!(state.proto.unasked.goes_both_ways(1), !is_loaded);
         let received = counters.iter().find(|(name, _)| *name == "bytes_pulled");
         assert_eq!(received.map(|found| found.1), Some(len as u64));
     }
@@ -122,5 +125,26 @@ fn everything_else_needs_a_request() {
         let case = (pulls, len, waited, room, learnt);
         assert_eq!(error.kind(), ErrorKind::Exhausted, "{case:?}");
         assert_eq!(rank.state.lock().transport.pulled, Some(vec![]), "{case:?}");
+    }
+}
+
+/// What is being pulled comes first, and a pull that is refused goes the usual way. Neither leaves
+/// a transfer open.
+#[test]
+fn nothing_is_overtaken_or_left_open() {
+    const LEN: usize = 1000;
+    for refused in [false, true] {
+        let rank = rank_without_slots(Pulls::Measured);
+        learn_to_pull(&rank, LEN);
+        match refused {
+            true => rank.state.lock().transport.refuses_pulls = true,
+            false => rank.state.lock().proto.pulls.push_back(1),
+        }
+        let error = receive(&rank, LEN, true, LEN).expect_err("there is no slot");
+        assert_eq!(error.kind(), ErrorKind::Exhausted);
+        let state = rank.state.lock();
+        assert_eq!(state.transport.pulled, Some(vec![]));
+        let goes_on = state.proto.ways.go_on_pulling(1, LEN, false);
+        assert!(goes_on, "nothing is under way");
     }
 }

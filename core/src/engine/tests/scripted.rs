@@ -28,6 +28,8 @@ pub(super) struct Scripted {
     /// Lengths that were pulled; `None` if nothing can be pulled.
     pub(super) pulled: Option<Vec<usize>>,
     pub(super) pulls: Pulls,
+    /// Whether pulls are refused.
+    pub(super) refuses_pulls: bool,
     /// Peers that are absent, whatever `pulls` says.
     pub(super) absent: Vec<u32>,
     /// Whether a peer that waits for a message in a call sleeps there.
@@ -101,6 +103,9 @@ unsafe impl Transport for Scripted {
         self.exposes.then_some(Exposure([0; 32]))
     }
     unsafe fn pull(&mut self, _: u32, _: &Exposure, _: u64, target: *mut u8, len: usize) -> Pulled {
+        if self.refuses_pulls {
+            return Pulled::Stream;
+        }
         // SAFETY: the caller's promise.
         unsafe { target.write_bytes(1, len) };
         self.pulled.get_or_insert_default().push(len);
@@ -230,6 +235,7 @@ pub(super) fn scripted() -> Scripted {
         refused: 0,
         pulled: None,
         pulls: Pulls::Whole,
+        refuses_pulls: false,
         absent: Vec::new(),
         sleeps: false,
         exposes: false,
