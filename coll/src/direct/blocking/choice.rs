@@ -10,8 +10,10 @@
 //! compares the first quartile of the times, because most disturbances make a measurement longer.
 //! It does not use the minimum, which is a matter of luck where ranks take turns on processors: the
 //! rank that comes last to an operation finds everything there. First come [`TRIALS`] operations
-//! each way (for blocks, boards are used first for as many operations as move [`LATE`] bytes, and
-//! at least [`FEWEST`]). Then the better way is used for [`FIRST`] operations, the other for
+//! each way. (For blocks of more than two ranks, boards are used first for as many operations as
+//! move [`LATE`] bytes, and at least [`FEWEST`].) Those by messages count once the device has had
+//! the messages that it needs to learn how to move them ([`settling`]): until then it tries slow
+//! ways, too. Then the better way is used for [`FIRST`] operations, the other for
 //! [`PROBE`], the better for twice as many as before, and so on up to [`LAST`]. A trial of a way
 //! that is far worse ends early ([`HOPELESS`]). The clock is read only in trials and in the same
 //! number of operations right before one; those are compared with each other.
@@ -28,7 +30,7 @@ use crate::direct::boards::board::{Kind, Place};
 use crate::state::lock;
 
 /// Operations that try boards, and messages, at first. They are many because those that use new
-/// memory, or in which the device learns how to move such messages, are not the fastest.
+/// memory are not the fastest.
 const TRIALS: [u32; 2] = [8, 12];
 /// Operations that try the other way later on, and operations that are timed before such a trial.
 const PROBE: u32 = 4;
@@ -36,6 +38,13 @@ const MEASURED: u32 = 16;
 /// A trial of the other way ends after three operations if even the fastest of them took more than
 /// this many times as long as the better way.
 const HOPELESS: f64 = 1.5;
+/// The same for the first operations by messages, while the device learns: after how many of them,
+/// and how many times as long.
+const HOPELESS_AT_FIRST: (usize, f64) = (6, 4.0);
+/// A device tries three ways three times each, with as many messages at a time as make so many
+/// bytes, within these bounds.
+const LEARNS: usize = 16 << 20;
+const LEARNS_WITH: (usize, usize) = (2, 8);
 /// Operations between such trials, at first and in the long run.
 const FIRST: u32 = 512;
 const LAST: u32 = 4096;
@@ -73,9 +82,16 @@ impl Choice {
     /// `bytes` bytes are received before the first trial of messages in operations in which
     /// messages have little to gain.
     fn with(bytes: usize, ranks: u32) -> Self {
-        let class = |kind, shared, index| match (kind, shared) {
-            (Kind::Bcast, _) | (_, true) => Class::NEW,
-            _ => Class::later(late(bytes, SHORTEST + index as u32, ranks)),
+        let class = |kind, shared, index| {
+            let length = SHORTEST + index as u32;
+            let left = match (kind, shared, ranks) {
+                (Kind::Bcast, ..) | (_, true, _) | (.., 2) => None,
+                _ => Some(late(bytes, length, ranks)),
+            };
+            Class {
+                settling: settling(length),
+                ..left.map_or(Class::NEW, Class::later)
+            }
         };
         let of = |kind| {
             [false, true].map(|shared| std::array::from_fn(|index| class(kind, shared, index)))
@@ -126,6 +142,12 @@ fn late(bytes: usize, length: u32, ranks: u32) -> u32 {
     FEWEST.max(operations as u32)
 }
 
+/// How many messages of 2 to the power of `length` bytes a device needs to learn how to move them.
+fn settling(length: u32) -> u32 {
+    let (least, most) = LEARNS_WITH;
+    9 * (LEARNS >> length).clamp(least, most) as u32
+}
+
 /// What is known about operations of one kind and of similar length.
 #[derive(Clone, Copy, Debug)]
 struct Class {
@@ -139,6 +161,8 @@ struct Class {
     times: Times,
     /// Operations until the next trial.
     pause: u32,
+    /// Operations by messages that come before those that try them first.
+    settling: u32,
 }
 
 impl Class {
@@ -149,14 +173,16 @@ impl Class {
         trial: true,
         times: Times::NONE,
         pause: FIRST,
+        settling: 0,
     };
 
     /// The first trial of messages comes at once for a broadcast, and for data that its readers
-    /// load where it is: messages may then be copied once instead of twice. Other operations have
-    /// little to gain, because all ranks copy at the same time anyway; they go over boards until a
-    /// rank has received [`LATE`] bytes by them, in as many operations as `late` says. The reason
-    /// is that the first long messages may take a hundred times as long as later ones (of eight
-    /// ranks' first alltoall of 64 KiB 39 ms, where boards take 0.15).
+    /// load where it is: messages may then be copied once instead of twice. So does that for two
+    /// ranks, because on some machines their exchange takes half as long by messages. Other
+    /// operations have little to gain, because all ranks copy at the same time anyway; they go over
+    /// boards until a rank has received [`LATE`] bytes by them, in as many operations as `late`
+    /// says. The reason is that the first long messages may take a hundred times as long as later
+    /// ones (of eight ranks' first alltoall of 64 KiB 39 ms, where boards take 0.15).
     const fn later(late: u32) -> Self {
         Self {
             left: late,
@@ -179,8 +205,18 @@ impl Class {
             self.times.add(seconds);
         }
         self.left -= 1;
+        // No other trial is as long as the first one by messages.
+        let settles = self.trial && self.left >= TRIALS[1];
+        let (enough, far) = if settles {
+            HOPELESS_AT_FIRST
+        } else {
+            (3, HOPELESS)
+        };
         let hopeless =
-            self.trial && self.times.count >= 3 && self.times.least() > HOPELESS * self.cost[other];
+            self.trial && self.times.count >= enough && self.times.least() > far * self.cost[other];
+        if settles && self.left == TRIALS[1] {
+            self.times = Times::NONE;
+        }
         if self.left > 0 && !hopeless {
             return;
         }
@@ -189,7 +225,8 @@ impl Class {
         self.cost[self.way] = self.times.quarter();
         self.times = Times::NONE;
         (self.way, self.left, self.trial) = if self.cost[other].is_infinite() {
-            (other, TRIALS[other], true)
+            let settling = if other == 1 { self.settling } else { 0 };
+            (other, settling + TRIALS[other], true)
         } else if self.trial {
             let best = best(&self.cost);
             self.pause = if best == before {
@@ -372,7 +409,7 @@ mod tests {
 
     #[test]
     fn each_kind_and_length_begins_with_as_many_operations_as_move_so_many_bytes() {
-        for ranks in [2, 8] {
+        for ranks in [2, 3, 8] {
             let choice = Choice::with(1 << 30, ranks);
             let classes = lock(&choice.0).classes;
             for length in [16, 20] {
@@ -380,7 +417,10 @@ mod tests {
                     let kind = KINDS.iter().position(|&known| known == kind).unwrap();
                     classes[kind][usize::from(shared)][(length - SHORTEST) as usize].left
                 };
-                let operations = (1 << (30 - length)) / (ranks - 1);
+                let operations = match ranks {
+                    2 => TRIALS[0],
+                    _ => (1 << (30 - length)) / (ranks - 1),
+                };
                 for kind in [Kind::AllgatherChosen, Kind::Alltoall] {
                     assert_eq!(left(kind, false), operations);
                     assert_eq!(left(kind, true), TRIALS[0], "copied once");
@@ -425,6 +465,37 @@ mod tests {
         go(&mut class, TRIALS[0], [1.0, 0.5]);
         go(&mut class, 2, [1.0, 5.0]);
         assert_eq!(go(&mut class, 100, [1.0, 0.5]), 100);
+    }
+
+    #[test]
+    fn messages_are_judged_by_what_the_device_has_learned() {
+        let (boards, settling) = (TRIALS[0], settling(18));
+        assert_eq!(settling, 72);
+        for (first, then, wins) in [(3.0, 0.5, true), (3.9, 1.1, false), (0.5, 1.1, false)] {
+            let mut class = Class {
+                settling,
+                ..Class::NEW
+            };
+            assert_eq!(go(&mut class, boards, [1.0, then]), 0);
+            assert_eq!(go(&mut class, settling, [1.0, first]), settling, "{first}");
+            assert_eq!(go(&mut class, TRIALS[1], [1.0, then]), TRIALS[1]);
+            let later = go(&mut class, 500, [1.0, then]);
+            assert_eq!(later, if wins { 500 } else { 0 }, "{first}, then {then}");
+        }
+        // What is out of the question ends at once.
+        let mut class = Class {
+            settling,
+            ..Class::NEW
+        };
+        go(&mut class, boards, [1.0, 15.0]);
+        let few = HOPELESS_AT_FIRST.0 as u32;
+        assert_eq!(go(&mut class, 500, [1.0, 15.0]), few);
+    }
+
+    #[test]
+    fn the_longer_the_messages_the_fewer_a_device_learns_with() {
+        let all = [14, 21, 22, 23, LONGEST].map(settling);
+        assert_eq!(all, [72, 72, 36, 18, 18]);
     }
 
     #[test]

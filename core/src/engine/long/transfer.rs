@@ -24,7 +24,7 @@ use crate::engine::long::flows::fault;
 use crate::engine::long::rendezvous::TakeBody;
 use crate::engine::long::room::{Room, served};
 use crate::engine::long::shared::is_in_halves;
-use crate::engine::long::ways::Way;
+use crate::engine::long::ways::{SPLIT_BOTH, Way};
 use crate::engine::state::{Proto, State};
 use crate::status::Status;
 use crate::transport::packet::flags;
@@ -280,6 +280,7 @@ impl<T: Transport> State<T> {
     /// The choice that the transport and the data leave.
     fn choice(&mut self, index: u32) -> Option<Choice> {
         let pushes = self.proto.caps.contains(TransportCaps::PUSH);
+        let both = self.proto.exposed > 0;
         let (data, transfer) = self.proto.table.transfer(index)?;
         let (peer, wanted) = (transfer.peer, transfer.wanted);
         let native = transfer.rep == MsgRep::Native;
@@ -309,7 +310,7 @@ impl<T: Transport> State<T> {
                 Way::Split
             }
             Pulls::Shared => Way::Pull,
-            Pulls::Always if splits => Way::Split,
+            Pulls::Always if splits && (!both || wanted >= SPLIT_BOTH) => Way::Split,
             Pulls::Always => Way::Pull,
             Pulls::Measured if !direct => Way::Stream,
             Pulls::Measured => return Some(Choice::Measured { splits }),

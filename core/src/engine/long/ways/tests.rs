@@ -207,6 +207,47 @@ fn what_is_known_of_other_lengths_is_believed_at_first() {
 }
 
 #[test]
+fn only_long_messages_are_split_where_they_go_both_ways() {
+    for (len, both, split) in [
+        (SPLIT_BOTH - 1, true, false),
+        (SPLIT_BOTH, true, true),
+        (1 << 14, false, true),
+    ] {
+        let mut ways = Ways::default();
+        let all = taken_of(len, &mut ways, 10 * LAST_RETRY, both);
+        assert_eq!(all.contains(&Way::Split), split, "{len}, {both}");
+        assert!(all.contains(&Way::Pull) && all.contains(&Way::Stream));
+    }
+    // Now and then such a message comes before this rank offers its own.
+    let mut ways = Ways::default();
+    for transfer in 0..10_000 {
+        let all = taken(&mut ways, 1, transfer % EXCHANGES == 0);
+        assert_ne!(all, [Way::Split]);
+    }
+    // Messages in turn are not exchanged: those of this rank have been taken before.
+    ways.senders.get_mut(&3).expect("known").classes = [Class::NEW; CLASSES];
+    let split = (0..200).any(|_| {
+        ways.given(3, 1 << 16);
+        taken(&mut ways, 1, false) == [Way::Split]
+    });
+    assert!(split);
+}
+
+#[test]
+fn ways_that_were_not_possible_are_not_believed_but_tried() {
+    let mut sender = Sender::new();
+    for _ in 0..TRIALS {
+        sender.classes[4].learn(Way::Stream, 200, 1);
+        sender.classes[4].learn(Way::Pull, 100, 1);
+    }
+    sender.class = 5;
+    let plain = sender.choose(|way| way != Way::Split);
+    assert_eq!(plain, (Way::Pull, PROBE, true), "measured again");
+    sender.class = 6;
+    assert_eq!(sender.choose(|_| true), (Way::Split, PROBE, true));
+}
+
+#[test]
 fn lengths_have_classes() {
     assert_eq!(class_of(0, false), 0);
     assert_eq!(class_of(8191, false), 0);
@@ -216,8 +257,13 @@ fn lengths_have_classes() {
 
 /// The ways of `count` transfers of 64 KiB, one after the other.
 fn taken(ways: &mut Ways, count: u32, both: bool) -> Vec<Way> {
+    taken_of(1 << 16, ways, count, both)
+}
+
+/// The same of `len` bytes.
+fn taken_of(len: usize, ways: &mut Ways, count: u32, both: bool) -> Vec<Way> {
     let mut one = || {
-        let way = ways.begin(3, 1 << 16, both, 0, |_| true);
+        let way = ways.begin(3, len, both, 0, |_| true);
         assert!(ways.end(3).is_empty());
         way.expect("nothing is under way")
     };
@@ -231,7 +277,8 @@ fn where_messages_go_both_ways_one_leads() {
     let first = taken(&mut ways, PROBE, true);
     assert_eq!(first, [Way::Pull; PROBE as usize]);
     ways.led(3, Way::Split);
-    assert_eq!(taken(&mut ways, 1, true), [Way::Split], "at once");
+    let long = taken_of(SPLIT_BOTH, &mut ways, 1, true);
+    assert_eq!(long, [Way::Split], "at once");
     // The way of a peer that takes no more messages is forgotten.
     ways.led(3, Way::Pull);
     let all = taken(&mut ways, LED + 1, true);
@@ -266,6 +313,23 @@ fn both_directions_count_where_there_are_two() {
         let class = sender.class;
         sender.end_period();
         assert_eq!(sender.classes[class].cost[Way::Stream as usize], cost);
+    }
+}
+
+#[test]
+fn what_the_peer_pulls_at_the_same_time_counts_though_it_says_so_later() {
+    for (both, begun, cost) in [(true, 1, 4), (true, 2, 8), (false, 1, 8)] {
+        let mut sender = Sender::new();
+        sender.class = class_of(1 << 20, true);
+        sender.exchanges = u32::from(both);
+        (sender.begun, sender.trial) = (begun, false);
+        // More than this rank has pulled may have been taken after the period.
+        (sender.bytes, sender.given) = (1_000_000, 3_000_000);
+        sender.until = sender.since + Duration::from_micros(8);
+        let class = sender.class;
+        sender.end_period();
+        let known = sender.classes[class].cost[Way::Stream as usize];
+        assert_eq!(known, cost, "an exchange: {both}, of {begun}");
     }
 }
 
