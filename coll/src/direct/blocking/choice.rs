@@ -10,13 +10,14 @@
 //! compares the first quartile of the times, because most disturbances make a measurement longer.
 //! It does not use the minimum, which is a matter of luck where ranks take turns on processors: the
 //! rank that comes last to an operation finds everything there. First come [`TRIALS`] operations
-//! each way. (For blocks of more than two ranks, boards are used first for as many operations as
-//! move [`LATE`] bytes, and at least [`FEWEST`].) Those by messages count once the device has had
-//! the messages that it needs to learn how to move them ([`settling`]): until then it tries slow
-//! ways, too. Then the better way is used for [`FIRST`] operations, the other for
-//! [`PROBE`], the better for twice as many as before, and so on up to [`LAST`]. A trial of a way
-//! that is far worse ends early ([`HOPELESS`]). The clock is read only in trials and in the same
-//! number of operations right before one; those are compared with each other.
+//! each way. (For an alltoall of more than two ranks, boards are used first for as many operations
+//! as move [`LATE`] bytes, and at least [`FEWEST`].) Those by messages count once the device has
+//! had the messages that it needs to learn how to move them ([`settling`]): until then it tries
+//! slow ways, too. Then the better way is used for [`FIRST`] operations, the other for [`PROBE`],
+//! the better for twice as many as before, and so on up to [`LAST`]. A trial of a way that is far
+//! worse ends early ([`HOPELESS`], and [`HOPELESS_AT_FIRST`] until the device has learned). The
+//! clock is read only in trials and in the same number of operations right before one; those are
+//! compared with each other.
 //!
 //! Only operations that move data are chosen this way. A reduction has to give the same bits from
 //! run to run.
@@ -42,7 +43,7 @@ const HOPELESS: f64 = 1.5;
 /// and how many times as long.
 const HOPELESS_AT_FIRST: (usize, f64) = (6, 4.0);
 /// A device tries three ways three times each, with as many messages at a time as make so many
-/// bytes, within these bounds.
+/// bytes, within these bounds (`TRIALS`, `PROBE_BYTES`, `FEW` and `PROBE` of the core's `ways.rs`).
 const LEARNS: usize = 16 << 20;
 const LEARNS_WITH: (usize, usize) = (2, 8);
 /// Operations between such trials, at first and in the long run.
@@ -52,7 +53,7 @@ const LAST: u32 = 4096;
 /// which messages have little to gain: what takes a tenth of a second or more.
 const LATE: usize = if cfg!(test) { 0 } else { 1 << 30 };
 /// The fewest operations before that trial, however long they are. The trial of messages has a
-/// twentieth as many.
+/// third as many at most.
 const FEWEST: u32 = if cfg!(test) { 8 } else { 256 };
 /// Binary logarithms of the shortest and the longest lengths that are distinguished.
 const SHORTEST: u32 = 14;
@@ -89,7 +90,8 @@ impl Choice {
                 _ => Some(late(bytes, length, ranks)),
             };
             Class {
-                settling: settling(length),
+                // Data that is loaded where it is has one way only.
+                settling: if shared { 0 } else { settling(length) },
                 ..left.map_or(Class::NEW, Class::later)
             }
         };
@@ -177,7 +179,7 @@ impl Class {
     };
 
     /// The first trial of messages comes at once for a broadcast, and for data that its readers
-    /// load where it is: messages may then be copied once instead of twice. So does that for two
+    /// load where it is: messages may then be copied once instead of twice. So it does for two
     /// ranks, because on some machines their exchange takes half as long by messages. Other
     /// operations have little to gain, because all ranks copy at the same time anyway; they go over
     /// boards until a rank has received [`LATE`] bytes by them, in as many operations as `late`
@@ -214,7 +216,7 @@ impl Class {
         };
         let hopeless =
             self.trial && self.times.count >= enough && self.times.least() > far * self.cost[other];
-        if settles && self.left == TRIALS[1] {
+        if settles && self.left == TRIALS[1] && !hopeless {
             self.times = Times::NONE;
         }
         if self.left > 0 && !hopeless {
@@ -424,6 +426,8 @@ mod tests {
                 for kind in [Kind::AllgatherChosen, Kind::Alltoall] {
                     assert_eq!(left(kind, false), operations);
                     assert_eq!(left(kind, true), TRIALS[0], "copied once");
+                    let trial = classes[0][0][(length - SHORTEST) as usize].trial;
+                    assert!(trial, "a broadcast tries at once");
                 }
                 assert_eq!(left(Kind::Bcast, false), TRIALS[0]);
             }

@@ -33,9 +33,10 @@
 //! learn something wrong. A stream is slow while its sender pulls. So two ranks that pull, at half
 //! the speed of two that stream, would keep pulling, because each finds the other way slower by
 //! itself. And a rank that splits takes the other's processor for its own messages. (Both are
-//! busy anyway, so only messages of [`SPLIT_BOTH`] and more are split there.) So the lower
+//! busy anyway, so only messages of [`SPLIT_BOTH`] and more are split at such a time.) So the lower
 //! rank leads: the other rank takes the way by which its own messages are taken, and the bytes of
-//! both directions are measured. Messages that go to and fro in turn are treated as such, too.
+//! both directions are measured. Messages that go to and fro in turn are treated as such, too, but
+//! for splits: one of the processors has nothing else to do then.
 //!
 //! Once a message of middle length has been streamed for a while, it goes unasked, in pieces
 //! (`unasked.rs`). So where a call waits for such a message, its stream is priced as what it will
@@ -79,8 +80,8 @@ const PROBE: u32 = 8;
 /// A way that costs this many times as much as the best one is far worse.
 const FAR_WORSE: u64 = 2;
 /// Shortest message that is split while this rank's own messages are being taken. Both processors
-/// copy then anyway: two halves take as long as one pull, and two more packets. (On a Xeon an
-/// exchange of 64 to 256 KiB takes 0.75 of the time without splits; windows of 1 and 4 MiB from one
+/// copy then anyway: two halves take as long as one pull, and two more packets. (On a Xeon, without
+/// splits, an exchange of 64 to 256 KiB takes 0.75 of the time, and windows of 1 and 4 MiB from one
 /// buffer move 0.75 of the bytes.)
 pub(in crate::engine) const SPLIT_BOTH: usize = 1 << 20;
 /// Transfers after the latest one that began while this rank's own messages were being taken, for
@@ -143,8 +144,9 @@ struct Sender {
     /// Whether the period goes that way.
     led: bool,
     /// For how many more transfers it is assumed that messages go both ways at the same time (and
-    /// not to and fro in turn).
+    /// not to and fro in turn); and whether it was when the period began.
     exchanges: u32,
+    exchanging: bool,
 }
 
 /// What is known of messages of similar length.
@@ -214,11 +216,12 @@ impl Ways {
             .senders
             .entry(peer)
             .or_insert_with(|| Box::new(Sender::new()));
-        sender.exchanges = match both {
-            true => EXCHANGES,
-            false => sender.exchanges.saturating_sub(1),
+        let exchanges = match both {
+            true => EXCHANGES + 1,
+            false => sender.exchanges,
         };
-        let splits = sender.exchanges == 0 || len >= SPLIT_BOTH;
+        sender.exchanges = exchanges.saturating_sub(1);
+        let splits = exchanges == 0 || len >= SPLIT_BOTH;
         let allowed = |way| allowed(way) && (splits || way != Way::Split);
         if sender.active == 0 {
             let class = sender.class_now(len, both);
@@ -321,6 +324,7 @@ impl Sender {
             theirs: None,
             led: false,
             exchanges: 0,
+            exchanging: false,
         }
     }
 
@@ -365,9 +369,9 @@ impl Sender {
     /// two ranks exchange one message at a time, a peer that pulls does so at the same time as this
     /// rank, but says so a moment later. (Of a window it has said all but the last.)
     fn given_meanwhile(&self) -> u64 {
-        match (self.exchanges, self.begun) {
-            (1.., 1) => self.given.min(self.bytes).max(self.counted),
-            _ => self.counted,
+        match self.exchanging && self.begun == 1 {
+            true => self.given.min(self.bytes).max(self.counted),
+            false => self.counted,
         }
     }
 
@@ -391,6 +395,7 @@ impl Sender {
         }
         (self.begun, self.bytes, self.led) = (0, 0, false);
         (self.given, self.counted) = (0, 0);
+        self.exchanging = self.exchanges > 0;
     }
 
     /// Records the result of the period that is over, and begins another one.
@@ -425,8 +430,9 @@ impl Sender {
                 let Class { cost, trials, .. } = self.classes[nearest];
                 self.classes[class] = Class {
                     cost,
-                    trials,
-                    believed: trials.map(|trials| trials > 0),
+                    // What has been tried once is not known.
+                    trials: trials.map(|trials| if trials < TRIALS { 0 } else { trials }),
+                    believed: [true; ALL.len()],
                     ..Class::NEW
                 };
             }

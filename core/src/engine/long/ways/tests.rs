@@ -221,7 +221,7 @@ fn only_long_messages_are_split_where_they_go_both_ways() {
     // Now and then such a message comes before this rank offers its own.
     let mut ways = Ways::default();
     for transfer in 0..10_000 {
-        let all = taken(&mut ways, 1, transfer % EXCHANGES == 0);
+        let all = taken(&mut ways, 1, transfer % (EXCHANGES + 1) == 0);
         assert_ne!(all, [Way::Split]);
     }
     // Messages in turn are not exchanged: those of this rank have been taken before.
@@ -243,8 +243,13 @@ fn ways_that_were_not_possible_are_not_believed_but_tried() {
     sender.class = 5;
     let plain = sender.choose(|way| way != Way::Split);
     assert_eq!(plain, (Way::Pull, PROBE, true), "measured again");
-    sender.class = 6;
-    assert_eq!(sender.choose(|_| true), (Way::Split, PROBE, true));
+    // One trial of a split does not tell.
+    sender.classes[4].learn(Way::Split, 1, 1);
+    for class in [6, 3] {
+        sender.class = class;
+        assert_eq!(sender.choose(|_| true), (Way::Split, PROBE, true));
+        assert_eq!(sender.classes[class].trials[Way::Split as usize], 0);
+    }
 }
 
 #[test]
@@ -279,6 +284,8 @@ fn where_messages_go_both_ways_one_leads() {
     ways.led(3, Way::Split);
     let long = taken_of(SPLIT_BOTH, &mut ways, 1, true);
     assert_eq!(long, [Way::Split], "at once");
+    let short = taken_of(SPLIT_BOTH - 1, &mut ways, 1, true);
+    assert_eq!(short, [Way::Stream], "what is not split is not led there");
     // The way of a peer that takes no more messages is forgotten.
     ways.led(3, Way::Pull);
     let all = taken(&mut ways, LED + 1, true);
@@ -289,7 +296,7 @@ fn where_messages_go_both_ways_one_leads() {
     ways.led(3, Way::Pull);
     assert_eq!(taken(&mut ways, 1, false), [Way::Stream]);
     ways.led(3, Way::Split);
-    let plain = ways.begin(3, 1 << 16, true, 0, |way| way != Way::Split);
+    let plain = ways.begin(3, SPLIT_BOTH, true, 0, |way| way != Way::Split);
     assert_eq!(plain, Some(Way::Stream));
 }
 
@@ -321,7 +328,7 @@ fn what_the_peer_pulls_at_the_same_time_counts_though_it_says_so_later() {
     for (both, begun, cost) in [(true, 1, 4), (true, 2, 8), (false, 1, 8)] {
         let mut sender = Sender::new();
         sender.class = class_of(1 << 20, true);
-        sender.exchanges = u32::from(both);
+        sender.exchanging = both;
         (sender.begun, sender.trial) = (begun, false);
         // More than this rank has pulled may have been taken after the period.
         (sender.bytes, sender.given) = (1_000_000, 3_000_000);
