@@ -8,6 +8,7 @@
 //! memory limit holds whether or not its pages could be swapped.
 
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 /// How much is left, and which limit decides it.
@@ -35,6 +36,18 @@ fn room_below(root: &Path) -> Option<Room> {
         .into_iter()
         .chain(groups)
         .min_by_key(|room| room.bytes)
+}
+
+/// A number that names the control groups of this process: processes for which it is equal are
+/// under the same limits.
+#[must_use]
+pub fn groups_id() -> u64 {
+    let mut hash = DefaultHasher::new();
+    // A path is relative to its namespace: in every container it may be `/`.
+    let namespace = fs::read_link("/proc/self/ns/cgroup").unwrap_or_default();
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    (namespace, groups).hash(&mut hash);
+    hash.finish()
 }
 
 fn machine(root: &Path) -> Option<Room> {
@@ -269,5 +282,6 @@ mod tests {
     #[test]
     fn this_machine_answers() {
         assert!(room().is_some_and(|room| room.bytes > 0));
+        assert_eq!(groups_id(), groups_id());
     }
 }

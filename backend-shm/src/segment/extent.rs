@@ -11,7 +11,6 @@ use portolan_core::{Error, ErrorKind, Result};
 use super::Segment;
 use super::turn::Turn;
 use crate::allocator::{aside, is_aside};
-use crate::memory_limit;
 use crate::ring::CELL;
 use crate::send::FIRST_AREA;
 use crate::sync::Ordering::Relaxed;
@@ -49,7 +48,7 @@ impl Segment {
             .checked_next_multiple_of(PAGE)
             .ok_or_else(|| self.full(len, what))?;
         let offset = self.in_turn(|| {
-            memory_limit::check(len, what)?;
+            self.head().allowance.0.take(len, what)?;
             let offset = self
                 .reserve(len, most)
                 .ok_or_else(|| self.full(len, what))?;
@@ -124,7 +123,7 @@ impl Segment {
     /// Allocates again the memory of an extent that was released.
     pub(crate) fn restore(&self, offset: u64, len: u64, what: &str) -> Result<()> {
         self.in_turn(|| {
-            memory_limit::check(len, what)?;
+            self.head().allowance.0.take(len, what)?;
             allocate(self.fd(), offset, len)
         })?;
         self.touch(offset, len);

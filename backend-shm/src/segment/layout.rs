@@ -16,6 +16,7 @@ use portolan_core::transport::WIRE_VERSION;
 use crate::bell::BellWords;
 use crate::bulk::FIRST_AT;
 use crate::inbox::{self, Inbox};
+use crate::memory_limit::Allowance;
 use crate::ring::{BEGINNING, Cell, Ends, INLINE_WIDE, OfSender, TAG_BITS};
 use crate::sync::{AtomicU32, AtomicU64};
 
@@ -54,6 +55,8 @@ pub(crate) struct Head {
     pub(crate) epoch: Apart<AtomicU32>,
     /// End of the last extent.
     pub(crate) used: Apart<AtomicU64>,
+    /// What may be allocated without asking the system how much memory is left.
+    pub(crate) allowance: Apart<Allowance>,
 }
 
 /// The area of one rank.
@@ -146,6 +149,7 @@ pub(crate) const fn layout_hash() -> u64 {
     let facts = [
         WIRE_VERSION as usize,
         size_of::<Head>(),
+        std::mem::offset_of!(Head, allowance),
         size_of::<RankArea>(),
         size_of::<Identity>(),
         size_of::<Inbox>(),
