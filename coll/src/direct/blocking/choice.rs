@@ -6,8 +6,10 @@
 //! factor of 1.7 in either direction was seen, on two machines, for the same length.
 //!
 //! So one of the ranks, the *judge*, times both ways for each kind of operation and each power of
-//! two of the length. In the step in which ranks compare lengths it says which way to take. It
-//! compares the first quartile of the times, because most disturbances make a measurement longer.
+//! two of the length. In the step in which ranks compare lengths it says which way to take. (In a
+//! scatter there is no such step, because the root waits for nobody. There the judge is a rank that
+//! receives; it says on its board what it wishes, and the root does so once it sees it. Operations
+//! that go the other way do not count.) It compares the first quartile of the times, because most disturbances make a measurement longer.
 //! It does not use the minimum, which is a matter of luck where ranks take turns on processors: the
 //! rank that comes last to an operation finds everything there. First come [`TRIALS`] operations
 //! each way. (For an alltoall of more than two ranks, boards are used first for as many operations
@@ -59,7 +61,12 @@ const FEWEST: u32 = if cfg!(test) { 8 } else { 256 };
 const SHORTEST: u32 = 14;
 const LONGEST: u32 = 24;
 const LENGTHS: usize = (LONGEST - SHORTEST + 1) as usize;
-const KINDS: [Kind; 3] = [Kind::Bcast, Kind::AllgatherChosen, Kind::Alltoall];
+const KINDS: [Kind; 4] = [
+    Kind::Bcast,
+    Kind::AllgatherChosen,
+    Kind::Alltoall,
+    Kind::ScatterListed,
+];
 
 /// What the judge of a communicator knows.
 #[derive(Debug)]
@@ -86,7 +93,7 @@ impl Choice {
         let class = |kind, shared, index| {
             let length = SHORTEST + index as u32;
             let left = match (kind, shared, ranks) {
-                (Kind::Bcast, ..) | (_, true, _) | (.., 2) => None,
+                (Kind::Bcast | Kind::ScatterListed, ..) | (_, true, _) | (.., 2) => None,
                 _ => Some(late(bytes, length, ranks)),
             };
             Class {
@@ -108,8 +115,7 @@ impl Choice {
     fn begin(&self, (kind, len): (Kind, usize), shared: bool, now: impl FnOnce() -> f64) -> Way {
         let known = &mut *lock(&self.0);
         let kind = KINDS.iter().position(|&known| known == kind).unwrap_or(0);
-        let length = len.max(1).ilog2().clamp(SHORTEST, LONGEST) - SHORTEST;
-        let at = [kind, usize::from(shared), length as usize];
+        let at = [kind, usize::from(shared), index_of(len)];
         let class = known.class(at);
         let (way, is_measured) = (class.way(), class.is_measured());
         known.under_way = Some((at, is_measured.then(now)));
@@ -124,6 +130,36 @@ impl Choice {
         }
     }
 
+    /// As [`begin`](Self::begin), for the judge's part in a scatter: `len` bytes.
+    pub(in crate::direct) fn begin_part(&self, len: usize, now: impl FnOnce() -> f64) {
+        self.begin((Kind::ScatterListed, len), false, now);
+    }
+
+    /// Ends what [`begin_part`](Self::begin_part) began. The root has taken `way`, or has not sent
+    /// the part.
+    pub(in crate::direct) fn end_part(&self, way: Option<Way>, now: impl FnOnce() -> f64) {
+        let wanted = {
+            let known = &mut *lock(&self.0);
+            let at = known.under_way.map(|(at, _)| at);
+            at.map(|at| known.class(at).way())
+        };
+        if way.is_some() && way == wanted {
+            self.end(now);
+        } else {
+            self.forget();
+        }
+    }
+
+    /// The lengths of parts that the judge of scatters wants as messages: a bit for each power of
+    /// two ([`is_wished`]).
+    pub(in crate::direct) fn wishes(&self) -> u32 {
+        let classes = &lock(&self.0).classes;
+        let scatters = KINDS.iter().position(|&kind| kind == Kind::ScatterListed);
+        let of = scatters.map_or(&[][..], |kind| &classes[kind][0]);
+        let bits = of.iter().enumerate();
+        bits.fold(0, |bits, (at, class)| bits | (class.way as u32) << at)
+    }
+
     /// The operation that began did not take place.
     fn forget(&self) {
         lock(&self.0).under_way = None;
@@ -134,6 +170,16 @@ impl Known {
     fn class(&mut self, [kind, shared, length]: [usize; 3]) -> &mut Class {
         &mut self.classes[kind][shared][length]
     }
+}
+
+/// The index of the class of a length.
+fn index_of(len: usize) -> usize {
+    (len.max(1).ilog2().clamp(SHORTEST, LONGEST) - SHORTEST) as usize
+}
+
+/// Whether a part of `len` bytes is among those of [`Choice::wishes`].
+pub(in crate::direct) fn is_wished(wishes: u32, len: usize) -> bool {
+    wishes & (1 << index_of(len)) != 0
 }
 
 /// How many operations come before the first trial of messages: as many as bring a rank `bytes`
@@ -178,7 +224,7 @@ impl Class {
         settling: 0,
     };
 
-    /// The first trial of messages comes at once for a broadcast, and for data that its readers
+    /// The first trial of messages comes at once for a broadcast, for a scatter, and for data that its readers
     /// load where it is: messages may then be copied once instead of twice. So it does for two
     /// ranks, because on some machines their exchange takes half as long by messages. Other
     /// operations have little to gain, because all ranks copy at the same time anyway; they go over
@@ -430,6 +476,7 @@ mod tests {
                     assert!(trial, "a broadcast tries at once");
                 }
                 assert_eq!(left(Kind::Bcast, false), TRIALS[0]);
+                assert_eq!(left(Kind::ScatterListed, false), TRIALS[0]);
             }
         }
     }
@@ -539,5 +586,32 @@ mod tests {
         assert_eq!(way(Kind::Bcast, 1 << 17), Way::Done);
         assert_eq!(way(Kind::Alltoall, 1 << 16), Way::Done);
         assert_eq!(way(Kind::Bcast, usize::MAX), Way::Done);
+    }
+
+    #[test]
+    fn parts_that_come_another_way_than_wished_do_not_count() {
+        let choice = Choice::new(2);
+        let len = 1 << 16;
+        let part = |way| {
+            choice.begin_part(len, || 0.0);
+            choice.end_part(way, || if way == Some(Way::Done) { 2.0 } else { 1.0 });
+            is_wished(choice.wishes(), len)
+        };
+        for _ in 1..TRIALS[0] {
+            assert!(!part(Some(Way::Done)));
+            assert!(!part(Some(Way::Messages)), "the root has no memory");
+            assert!(!part(None), "the root has done something else");
+        }
+        assert!(part(Some(Way::Done)), "now the other way is tried");
+        for _ in 0..100 {
+            assert!(part(Some(Way::Done)), "the root has not seen it");
+        }
+        // Messages are better.
+        for _ in 0..settling(16) + TRIALS[1] + FIRST - MEASURED {
+            assert!(part(Some(Way::Messages)));
+        }
+        for other in [len / 2, 2 * len] {
+            assert!(!is_wished(choice.wishes(), other), "a length of its own");
+        }
     }
 }

@@ -1,15 +1,19 @@
 //! Gather and scatter over boards.
 //!
 //! A block that is too long for a place on a board goes as a message between the root and the one
-//! rank: the other ranks cannot know about it, and need not.
+//! rank: the other ranks cannot know about it, and need not. In a scatter measurements decide for
+//! parts of 32 KiB and more ([`choice`]).
 
 use portolan_core::buffer::TypedBuf;
 use portolan_core::{Device, Result};
 
 use crate::args::Many;
+use crate::direct::blocking::choice;
 use crate::direct::blocking::steps::{Steps, Way};
 use crate::direct::boards::board::{Header, IN_CELL, Kind, Place};
+use crate::direct::boards::limits::is_measured;
 use crate::direct::boards::list::{List, WORD, before};
+use crate::direct::boards::long::LONG;
 use crate::direct::data::Stream;
 use crate::direct::tracks::messages::Messages;
 use crate::run::Started;
@@ -31,12 +35,22 @@ pub(in crate::direct) unsafe fn gather<D: Device>(
     let len = match (recv, send) {
         (Some(recv), _) => {
             let own = Stream::block(recv, root);
-            if let Some(send) = send {
-                // SAFETY: from the caller.
-                unsafe { Stream::of(send).copy_to(&own) };
-            }
+            // A block that goes as a message elsewhere is copied while messages are under way, a
+            // short one while the others are still arriving.
+            let (first, then) = match own.len() > LONG {
+                true => (None, send),
+                false => (send, None),
+            };
             // SAFETY: from the caller.
-            unsafe { collect(&mut steps, recv, own.len(), &mut messages)? };
+            unsafe {
+                if let Some(send) = first {
+                    Stream::of(send).copy_to(&own);
+                }
+                collect(&mut steps, recv, own.len(), &mut messages)?;
+                if let Some(send) = then {
+                    messages.copy(&Stream::of(send), &own);
+                }
+            }
             own.len()
         }
         (None, Some(send)) => {
@@ -160,9 +174,9 @@ pub(in crate::direct) unsafe fn scatter<D: Device>(
             let own = Stream::block(send, root);
             // SAFETY: from the caller.
             let sent = unsafe {
-                let messages = distribute(&mut steps, send)?;
+                let mut messages = distribute(&mut steps, send)?;
                 if let Some(recv) = recv {
-                    own.copy_to(&Stream::of(recv));
+                    messages.copy(&own, &Stream::of(recv));
                 }
                 send_parts(&mut steps, messages, number)
             };
@@ -171,12 +185,8 @@ pub(in crate::direct) unsafe fn scatter<D: Device>(
         }
         (None, Some(recv)) => {
             let mine = Stream::of(recv);
-            let (comm, state) = (steps.comm, steps.state);
-            // SAFETY: from the caller. The root sends whatever the others do.
-            let sent = unsafe {
-                let messages = take(&mut steps, &mine, root)?;
-                messages.exchange(comm, state, number)
-            };
+            // SAFETY: from the caller.
+            let sent = unsafe { take_measured(&mut steps, &mine, root, number)? };
             (mine.len(), sent)
         }
         (None, None) => unreachable!("`check` has seen a buffer"),
@@ -213,6 +223,17 @@ unsafe fn send_parts<D: Device>(
     unsafe { messages.exchange_watched(comm, state, number, comes) }
 }
 
+/// The rank that measures which way the parts of a scatter take best.
+fn judge_of(root: u32) -> u32 {
+    if root == 0 { 1 } else { 0 }
+}
+
+/// Whether the judge of a scatter wants its part, of `len` bytes, as a message.
+fn is_wished<D: Device>(steps: &Steps<'_, D>, len: usize) -> bool {
+    is_measured(Kind::ScatterListed, steps.size(), len as u64)
+        && choice::is_wished(steps.wishes_of(judge_of(steps.rank())), len)
+}
+
 /// Where a rank that waits for its part names the root, after the word that may hold its length.
 fn named_root(cell: *mut u8) -> *mut u32 {
     cell.wrapping_add(WORD).cast()
@@ -227,7 +248,7 @@ unsafe fn distribute<D: Device>(steps: &mut Steps<'_, D>, send: &Many<'_>) -> Re
         let blocks = (0..size).map(|rank| (rank, Stream::block(send, rank)));
         blocks.filter(|(rank, _)| *rank != root)
     };
-    let each = Stream::block(send, if root == 0 { 1 } else { 0 }).len();
+    let each = Stream::block(send, judge_of(root)).len();
     // This looks at the lengths, not at the form of the call, because the forms match each other.
     let even = others().all(|(_, block)| block.len() == each);
     let sum = |align| {
@@ -257,8 +278,13 @@ unsafe fn distribute<D: Device>(steps: &mut Steps<'_, D>, send: &Many<'_>) -> Re
             .map(|(_, block)| before(block.len()))
             .sum::<usize>();
         let total = sum(WORD).saturating_add(size as usize * WORD + lined);
-        // SAFETY: the header tells how long the list is.
-        let place = unsafe { steps.my_place(total)? };
+        let place = if is_wished(steps, each) {
+            steps.room(Place::Chunk)?;
+            None
+        } else {
+            // SAFETY: the header tells how long the list is.
+            unsafe { steps.my_place(total)? }
+        };
         // If there is no such place, the chunk is free all the same.
         let at = place.unwrap_or_else(|| steps.mine(Place::Chunk));
         let longest = if place.is_some() { usize::MAX } else { 0 };
@@ -275,7 +301,41 @@ unsafe fn distribute<D: Device>(steps: &mut Steps<'_, D>, send: &Many<'_>) -> Re
     Ok(messages)
 }
 
-/// The part of the other ranks in a scatter. Returns the message that is to be received.
+/// The part of the other ranks in a scatter. Returns how its message, if there is one, has ended.
+///
+/// # Safety
+/// `mine` is writable.
+unsafe fn take_measured<D: Device>(
+    steps: &mut Steps<'_, D>,
+    mine: &Stream<'_>,
+    root: u32,
+    number: u32,
+) -> Result<Result<()>> {
+    let (comm, state, choice) = (steps.comm, steps.state, steps.choice());
+    let device = comm.device();
+    let judges = steps.rank() == judge_of(root)
+        && is_measured(Kind::ScatterListed, steps.size(), mine.len() as u64);
+    if judges {
+        choice.begin_part(mine.len(), || device.wtime());
+    }
+    // SAFETY: from the caller. The root sends whatever the others do.
+    let (way, sent) = unsafe {
+        let messages = take(steps, mine, root)?;
+        let way = match messages.is_empty() {
+            true => Way::Done,
+            false => Way::Messages,
+        };
+        (way, messages.exchange(comm, state, number))
+    };
+    if judges {
+        let came = !steps.disagree() && sent.is_ok();
+        choice.end_part(came.then_some(way), || device.wtime());
+        steps.wish(choice.wishes());
+    }
+    Ok(sent)
+}
+
+/// Takes the part if it is on the root's board. Returns the message that is to be received.
 unsafe fn take<D: Device>(
     steps: &mut Steps<'_, D>,
     mine: &Stream<'_>,

@@ -440,6 +440,23 @@ impl<'a, D: Device> Steps<'a, D> {
         &self.boards.choice
     }
 
+    /// The parts of a scatter that a rank wants as messages, as far as this rank has heard.
+    pub(in crate::direct) fn wishes_of(&self, rank: u32) -> u32 {
+        let boards = self.boards;
+        // SAFETY: a board of this communicator. Relaxed, as below: whatever the word is, the rank
+        // that reads it decides, and says so in its cell.
+        unsafe { boards.map.wishes(boards.board(rank)) }.load(Ordering::Relaxed)
+    }
+
+    /// Says which parts of a scatter this rank wants as messages.
+    pub(in crate::direct) fn wish(&self, wishes: u32) {
+        // SAFETY: as above.
+        let word = unsafe { self.boards.map.wishes(self.boards.own()) };
+        if word.load(Ordering::Relaxed) != wishes {
+            word.store(wishes, Ordering::Relaxed);
+        }
+    }
+
     /// Ends a step.
     #[inline]
     pub(in crate::direct) fn next(&mut self) {

@@ -48,7 +48,7 @@ pub(in crate::direct) const IN_CELL: usize = CELL - HEADER;
 pub(in crate::direct) const TRACKS: usize = 9;
 pub(in crate::direct) const LINE: usize = 64;
 /// Offset of the words in which ranks say that they are gone: after the line with the number of
-/// finished steps and the line with the processor.
+/// finished steps and the line with the processor and the wishes.
 const GONE: usize = 2 * LINE;
 const CELL: usize = 2 * LINE;
 const HEADER: usize = size_of::<u64>();
@@ -226,6 +226,16 @@ impl Map {
     pub(in crate::direct) unsafe fn processor<'a>(self, board: *mut u8) -> &'a AtomicU32 {
         // SAFETY: it is in a line of its own, behind the first; only accessed as an atomic.
         unsafe { &*board.add(LINE).cast::<AtomicU32>() }
+    }
+
+    /// The word in which the board's owner says which parts of a scatter it wants as messages
+    /// ([`wishes`](crate::direct::blocking::choice::Choice::wishes)).
+    ///
+    /// # Safety
+    /// As [`done`](Self::done).
+    pub(in crate::direct) unsafe fn wishes<'a>(self, board: *mut u8) -> &'a AtomicU32 {
+        // SAFETY: it follows the word of the processor; only accessed as an atomic.
+        unsafe { &*board.add(LINE).cast::<AtomicU32>().add(1) }
     }
 
     /// The header of the cell of a step.

@@ -34,7 +34,7 @@ pub(in crate::direct) fn by_messages(kind: Kind, ranks: u32, len: u64) -> bool {
 pub(in crate::direct) fn is_measured(kind: Kind, ranks: u32, len: u64) -> bool {
     let limit = match (kind, ranks) {
         (Kind::Bcast | Kind::AllgatherChosen | Kind::Alltoall, 2) => 16 << 10,
-        (Kind::Alltoall, _) => 32 << 10,
+        (Kind::Alltoall | Kind::ScatterListed, _) => 32 << 10,
         _ => return false,
     };
     len >= limit

@@ -13,6 +13,7 @@ mod model;
 mod neighbours;
 mod nested;
 mod numbers;
+mod parts;
 mod roots;
 mod tracks;
 mod turn;

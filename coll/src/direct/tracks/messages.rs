@@ -42,6 +42,11 @@ impl Messages {
         }
     }
 
+    /// Whether there are none.
+    pub(in crate::direct) fn is_empty(&self) -> bool {
+        self.builder.is_none()
+    }
+
     /// Sends a copy of a block, because another message will be received into the block.
     pub(in crate::direct) fn send_copy(&mut self, to: u32, data: &Stream<'_>) {
         let (b, span) = self.span(Base::Recv, data);
@@ -63,6 +68,21 @@ impl Messages {
         // ever.
         let span = if span.is_empty() { b.scratch(1) } else { span };
         b.in_lane(lane, |b| b.recv(from, span));
+    }
+
+    /// Copies a block of this rank to where it belongs: if there are messages, while they are under
+    /// way. To be called after all of them.
+    ///
+    /// # Safety
+    /// As [`Stream::copy_to`]; also during the exchange.
+    pub(in crate::direct) unsafe fn copy(&mut self, from: &Stream<'_>, to: &Stream<'_>) {
+        if self.is_empty() || from.len() != to.len() {
+            // SAFETY: from the caller.
+            return unsafe { from.copy_to(to) };
+        }
+        let (_, from) = self.span(Base::Send, from);
+        let (b, to) = self.span(Base::Recv, to);
+        b.copy(from, to);
     }
 
     fn span(&mut self, base: Base, data: &Stream<'_>) -> (&mut Builder, Span) {
