@@ -70,6 +70,11 @@ impl<'a> Stream<'a> {
         self.count * self.layout.size()
     }
 
+    /// Whether the stream is the memory from [`address`](Self::address) on.
+    pub(in crate::direct) fn is_contiguous(&self) -> bool {
+        self.layout.is_contiguous()
+    }
+
     /// Number of items.
     pub(in crate::direct) fn count(&self) -> usize {
         self.count

@@ -106,6 +106,8 @@ struct Boards {
     takes: bool,
     /// Which way (boards or messages) long operations take.
     choice: Choice,
+    /// Whether ranks may copy from each other's buffers, as far as is known.
+    pulls: AtomicBool,
 }
 
 // SAFETY: the addresses point to memory that is accessed in one of three ways: as atomics; by the

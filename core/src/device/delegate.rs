@@ -11,7 +11,8 @@ pub mod named {
     pub use crate::buffer::{ContigBuf, TypedBuf};
     pub use crate::device::{
         ActiveMessage, AtomicOp, AtomicWidth, Attributes, Check, CommView, Completion, DebugOutput,
-        Handler, HandlerId, Hook, HookId, Message, ProcId, Region, RegionKey, SendArgs, Upper,
+        Exposing, Handler, HandlerId, Hook, HookId, Message, ProcId, Region, RegionKey, SendArgs,
+        Upper,
     };
     pub use crate::error::{Error, Result};
     pub use crate::group::Group;
@@ -41,7 +42,7 @@ pub mod named {
 /// | `packing` | `msg_rep`, `msg_act` |
 /// | `active_messages` | `register_handler`, `active_send` |
 /// | `registrations` | hooks, and requests of other crates' kinds |
-/// | `one_sided` | regions, put, get, atomics, `flush` |
+/// | `one_sided` | regions, put, get, atomics, `flush`; `exposing` |
 /// | `stores` | `wait_for`, `notify`, `processor`, `give_way` |
 /// | `everything` | all of the above |
 ///
@@ -130,7 +131,8 @@ macro_rules! delegate_device {
         register_hook, wake_hook, has_request_room, upper_request, complete_upper, fail_upper,
     }};
     (@one_sided $to:ident) => { $crate::delegate_device! { $to:
-        alloc_region, register_region, free_region, direct, shares, put, get, atomic, flush,
+        alloc_region, register_region, free_region, direct, shares, exposing, put, get, atomic,
+        flush,
     }};
     (@stores $to:ident) => { $crate::delegate_device! { $to:
         wait_for, wait_for_peer, notify, processor, give_way
@@ -438,6 +440,9 @@ macro_rules! delegate_device {
     }};
     (@shares $to:ident) => { $crate::delegate_device! { $to
         fn shares(start: *const u8, len: usize) -> bool
+    }};
+    (@exposing $to:ident) => { $crate::delegate_device! { $to
+        fn exposing() -> Option<&dyn $crate::device::named::Exposing>
     }};
     (@put $to:ident) => { $crate::delegate_device! { $to
         unsafe fn put(

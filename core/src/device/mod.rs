@@ -18,6 +18,7 @@ mod args;
 mod attributes;
 mod defaults;
 mod delegate;
+mod exposing;
 mod persistent;
 mod port;
 mod region;
@@ -31,6 +32,7 @@ pub use args::{Check, CommView, DebugOutput, Message, ProcId, SendArgs, SendMode
 pub use attributes::{Attributes, Caps, Which};
 #[doc(hidden)]
 pub use delegate::named;
+pub use exposing::{Exposing, Exposure};
 pub use persistent::{Persistent, Persistents};
 pub use port::{Hook, HookId, Port, Turn};
 pub use region::{AtomicOp, AtomicWidth, Region, RegionKey};
@@ -548,11 +550,8 @@ pub unsafe trait Device {
         Err(unsupported(source.driver.kind(), "a put"))
     }
 
-    /// [`get`](Self::get) into memory that only its driver reaches; see
+    /// [`get`](Self::get) into memory that only its driver reaches; see, also for its errors,
     /// [`put_driven`](Self::put_driven).
-    ///
-    /// # Errors
-    /// As there.
     ///
     /// # Safety
     /// As for [`get`](Self::get), with memory of the driver's kind.
@@ -587,6 +586,11 @@ pub unsafe trait Device {
     /// Whether peers load these bytes where they are, so that a message from there is copied once.
     fn shares(&self, _start: *const u8, _len: usize) -> bool {
         false
+    }
+
+    /// Memory that ranks expose to each other by hand, if peers can copy from there.
+    fn exposing(&self) -> Option<&dyn Exposing> {
+        None
     }
 
     /// Starts to write `len` bytes to a peer's region. The request completes when `source` may be
@@ -668,12 +672,9 @@ pub unsafe trait Device {
         defaults::wait_for(self, group, ready)
     }
 
-    /// The same for a `ready` that only a store, or a message, of `peer` can make hold. Where ranks
-    /// take turns on processors, the waiting rank then knows whether it has to give its own away.
-    /// By default this is [`wait_for`](Self::wait_for).
-    ///
-    /// # Errors
-    /// As [`wait_for`](Self::wait_for).
+    /// The same, errors included, for a `ready` that only a store, or a message, of `peer` can make
+    /// hold. Where ranks take turns on processors, the waiting rank then knows whether it has to
+    /// give its own away. By default this is [`wait_for`](Self::wait_for).
     fn wait_for_peer(&self, group: &Group, _peer: ProcId, ready: impl FnMut() -> bool) -> Result<()>
     where
         Self: Sized,
@@ -688,7 +689,6 @@ pub unsafe trait Device {
     /// The processor that the calling thread currently runs on, where this node has fewer
     /// processors than ranks, which so take turns. A rank that waits for one on the same processor
     /// must [`give_way`](Self::give_way); one that waits for a rank on another processor need not.
-    ///
     /// `None`, as by default, where ranks have processors of their own, wait without giving them
     /// away, or the system does not tell. A thread that is not bound may run on another one later.
     fn processor(&self) -> Option<u32> {

@@ -5,14 +5,15 @@ use std::path::Path;
 
 use crate::buffer::{ContigBuf, MemoryKind, TypedBuf};
 use crate::device::{
-    AtomicOp, AtomicWidth, Attributes, Check, CommView, Completion, DebugOutput, Device, Handler,
-    HandlerId, Hook, HookId, Message, Persistent, ProcId, Region, RegionKey, SendArgs, Upper,
+    AtomicOp, AtomicWidth, Attributes, Check, CommView, Completion, DebugOutput, Device, Exposing,
+    Handler, HandlerId, Hook, HookId, Message, Persistent, ProcId, Region, RegionKey, SendArgs,
+    Upper,
 };
 use crate::engine::Engine;
 use crate::engine::complete::attach_to_nothing;
 use crate::engine::data::Data;
 use crate::engine::deaths::finish::{clock, clock_resolution};
-use crate::engine::one_sided::driven::{read, written};
+use crate::engine::one_sided::driven::read;
 use crate::engine::one_sided::{Reach, atomic_direct};
 use crate::engine::short::outgoing::Peer;
 use crate::engine::short::send::Launched;
@@ -533,6 +534,10 @@ unsafe impl<T: Transport, L: Level> Device for Engine<T, L> {
         self.state.lock().transport.shares(start, len)
     }
 
+    fn exposing(&self) -> Option<&dyn Exposing> {
+        self.state.lock().exposes().then_some(self)
+    }
+
     unsafe fn put(
         &self,
         peer: ProcId,
@@ -541,48 +546,8 @@ unsafe impl<T: Transport, L: Level> Device for Engine<T, L> {
         source: *const u8,
         len: usize,
     ) -> Result<Request> {
-        let mut state = self.state.lock();
-        let reach = state.reach(peer, key, offset, len, 1)?;
-        if let Reach::Packets(rank) = reach
-            && len > 0
-        {
-            let what = Remote::Put { source, len };
-            let null = std::ptr::null_mut();
-            if let Some(request) = state.start_remote(rank, key, offset, what, null)? {
-                return Ok(request);
-            }
-        }
-        // For this rank's own regions the lock stays held: without it another thread could store to
-        // them or free them.
-        let own = peer.index() == state.proto.me;
-        let state = own.then_some(state);
-        match reach {
-            Reach::Direct(target) => {
-                // SAFETY: the range is inside of a live region; the caller vouches for the source.
-                unsafe { std::ptr::copy(source, target, len) };
-            }
-            // SAFETY: the range is inside of a live region; the caller vouches for the source.
-            Reach::Driven(data, at) => unsafe { written(&data, at, source, len)? },
-            Reach::Packets(rank) => {
-                drop(state);
-                let mut done = 0;
-                self.block_until(Target::Any, |state| {
-                    // SAFETY: the caller vouches for the source; `done` is at most `len`.
-                    let sent = unsafe {
-                        let rest = source.add(done);
-                        state.put_some(rank, key, offset + done as u64, rest, len - done)
-                    };
-                    match sent {
-                        Ok(sent) => {
-                            done += sent;
-                            (done == len).then_some(Ok(()))
-                        }
-                        Err(error) => Some(Err(error)),
-                    }
-                })?;
-            }
-        }
-        Ok(Request::NULL)
+        // SAFETY: the caller's promise.
+        unsafe { self.put_to(peer, (key, offset), (source, len)) }
     }
 
     unsafe fn get(

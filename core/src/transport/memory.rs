@@ -46,7 +46,8 @@ pub struct Options {
     pub direct: usize,
     /// Number of consecutive ranks that claim to share a node. In truth all ranks are equally near.
     pub ranks_per_node: u32,
-    /// Which ways messages may take, where senders' memory can be read.
+    /// Which ways messages may take, where senders' memory can be read. Unless it is
+    /// [`Pulls::Always`], memory of a rank that is in a call is not read.
     pub pulls: Pulls,
     /// Which of the optional extras there are; extras that this transport does not have are
     /// ignored.
@@ -462,7 +463,8 @@ unsafe impl Transport for InMemory {
         let Some(span) = state.exposed.get(&(peer, number_of(&exposure.0))) else {
             return Pulled::Stream;
         };
-        if present.load(Ordering::Relaxed) && !span.shared {
+        let always = span.shared || self.network.options.pulls == Pulls::Always;
+        if present.load(Ordering::Relaxed) && !always {
             // Both sides are in the library, so streaming shares the work.
             return Pulled::Stream;
         }

@@ -9,27 +9,31 @@
 //! two of the length. In the step in which ranks compare lengths it says which way to take. (In a
 //! scatter there is no such step, because the root waits for nobody. There the judge is a rank that
 //! receives; it says on its board what it wishes, and the root does so once it sees it. Operations
-//! that go the other way do not count.) It compares the first quartile of the times, because most disturbances make a measurement longer.
-//! It does not use the minimum, which is a matter of luck where ranks take turns on processors: the
-//! rank that comes last to an operation finds everything there. First come [`TRIALS`] operations
-//! each way. (For an alltoall of more than two ranks, boards are used first for as many operations
-//! as move [`LATE`] bytes, and at least [`FEWEST`].) Those by messages count once the device has
-//! had the messages that it needs to learn how to move them ([`settling`]): until then it tries
-//! slow ways, too. Then the better way is used for [`FIRST`] operations, the other for [`PROBE`],
-//! the better for twice as many as before, and so on up to [`LAST`]. A trial of a way that is far
-//! worse ends early ([`HOPELESS`], and [`HOPELESS_AT_FIRST`] until the device has learned). The
-//! clock is read only in trials and in the same number of operations right before one; those are
-//! compared with each other.
+//! that go the other way do not count.) It compares the first quartile of the times, because most
+//! disturbances make a measurement longer. It does not use the minimum, which is a matter of luck
+//! where ranks take turns on processors: the rank that comes last to an operation finds everything
+//! there. First come [`TRIALS`] operations each way. (For an alltoall of more than two ranks,
+//! boards are used first for as many operations as move [`LATE`] bytes, and at least [`FEWEST`].)
+//! Those by messages count once the device has had the messages that it needs to learn how to move
+//! them ([`settling`]): until then it tries slow ways, too. Then the better way is used for
+//! [`FIRST`] operations, the other for [`PROBE`], the better for twice as many as before, and so on
+//! up to [`LAST`]. A trial of a way that is far worse ends early ([`HOPELESS`], and
+//! [`HOPELESS_AT_FIRST`] until the device has learned). The clock is read only in trials and in the
+//! same number of operations right before one; those are compared with each other.
+//!
+//! In an alltoall the other way is, where every rank can do it, to copy from the other ranks'
+//! buffers ([`pulled`](crate::direct::blocking::pulled)): a device needs not learn how. Messages
+//! remain for what does not lie in one piece, and where the system forbids such copies.
 //!
 //! Only operations that move data are chosen this way. A reduction has to give the same bits from
 //! run to run.
 
 use std::sync::Mutex;
 
-use portolan_core::{Device, Result};
+use portolan_core::Device;
 
-use crate::direct::blocking::steps::{Steps, Way};
-use crate::direct::boards::board::{Kind, Place};
+use crate::direct::blocking::steps::Way;
+use crate::direct::boards::board::Kind;
 use crate::state::lock;
 
 /// Operations that try boards, and messages, at first. They are many because those that use new
@@ -77,23 +81,25 @@ struct Known {
     /// By kind, by whether the judge's data is where peers load it ([`Device::shares`]), and by
     /// length.
     classes: [[[Class; LENGTHS]; 2]; KINDS.len()],
-    /// The operation under way: its class, and when it began if it is measured.
-    under_way: Option<([usize; 3], Option<f64>)>,
+    /// The operation under way: its class, when it began if it is measured, and whether ranks copy
+    /// from each other's buffers.
+    under_way: Option<([usize; 3], Option<f64>, bool)>,
 }
 
 impl Choice {
-    /// For a communicator of `ranks` ranks.
-    pub(in crate::direct) fn new(ranks: u32) -> Self {
-        Self::with(LATE, ranks)
+    /// For a communicator of `ranks` ranks, which copy from each other's buffers or not.
+    pub(in crate::direct) fn new(ranks: u32, pull: bool) -> Self {
+        Self::with(LATE, ranks, pull)
     }
 
     /// `bytes` bytes are received before the first trial of messages in operations in which
     /// messages have little to gain.
-    fn with(bytes: usize, ranks: u32) -> Self {
+    fn with(bytes: usize, ranks: u32, pull: bool) -> Self {
         let class = |kind, shared, index| {
             let length = SHORTEST + index as u32;
             let left = match (kind, shared, ranks) {
                 (Kind::Bcast | Kind::ScatterListed, ..) | (_, true, _) | (.., 2) => None,
+                (Kind::Alltoall, ..) if pull => None,
                 _ => Some(late(bytes, length, ranks)),
             };
             Class {
@@ -112,21 +118,37 @@ impl Choice {
     }
 
     /// An operation begins at the judge, whose data is `shared` or not. Returns the way it takes.
-    fn begin(&self, (kind, len): (Kind, usize), shared: bool, now: impl FnOnce() -> f64) -> Way {
+    pub(in crate::direct) fn begin(
+        &self,
+        (kind, len): (Kind, usize),
+        shared: bool,
+        now: impl FnOnce() -> f64,
+    ) -> Way {
         let known = &mut *lock(&self.0);
         let kind = KINDS.iter().position(|&known| known == kind).unwrap_or(0);
         let at = [kind, usize::from(shared), index_of(len)];
         let class = known.class(at);
         let (way, is_measured) = (class.way(), class.is_measured());
-        known.under_way = Some((at, is_measured.then(now)));
+        known.under_way = Some((at, is_measured.then(now), false));
         way
     }
 
     /// The operation that began, if any, has ended.
     fn end(&self, now: impl FnOnce() -> f64) {
         let known = &mut *lock(&self.0);
-        if let Some((at, since)) = known.under_way.take() {
-            known.class(at).ended(since.map(|since| now() - since));
+        if let Some((at, since, pulled)) = known.under_way.take() {
+            let class = known.class(at);
+            if pulled {
+                class.is_learned();
+            }
+            class.ended(since.map(|since| now() - since));
+        }
+    }
+
+    /// In the operation that began, ranks copy from each other's buffers.
+    pub(in crate::direct) fn pulls(&self) {
+        if let Some((.., pulled)) = &mut lock(&self.0).under_way {
+            *pulled = true;
         }
     }
 
@@ -140,7 +162,7 @@ impl Choice {
     pub(in crate::direct) fn end_part(&self, way: Option<Way>, now: impl FnOnce() -> f64) {
         let wanted = {
             let known = &mut *lock(&self.0);
-            let at = known.under_way.map(|(at, _)| at);
+            let at = known.under_way.map(|(at, ..)| at);
             at.map(|at| known.class(at).way())
         };
         if way.is_some() && way == wanted {
@@ -160,8 +182,8 @@ impl Choice {
         bits.fold(0, |bits, (at, class)| bits | (class.way as u32) << at)
     }
 
-    /// The operation that began did not take place.
-    fn forget(&self) {
+    /// The operation that began did not take place, or not as it was said.
+    pub(in crate::direct) fn forget(&self) {
         lock(&self.0).under_way = None;
     }
 }
@@ -224,18 +246,26 @@ impl Class {
         settling: 0,
     };
 
-    /// The first trial of messages comes at once for a broadcast, for a scatter, and for data that its readers
-    /// load where it is: messages may then be copied once instead of twice. So it does for two
-    /// ranks, because on some machines their exchange takes half as long by messages. Other
-    /// operations have little to gain, because all ranks copy at the same time anyway; they go over
-    /// boards until a rank has received [`LATE`] bytes by them, in as many operations as `late`
-    /// says. The reason is that the first long messages may take a hundred times as long as later
-    /// ones (of eight ranks' first alltoall of 64 KiB 39 ms, where boards take 0.15).
+    /// The first trial of the other way comes at once where it may copy once instead of twice: for
+    /// a broadcast, a scatter, data that its readers load where it is, and where ranks copy from
+    /// each other's buffers. So it does for two ranks, because on some machines their exchange
+    /// takes half as long by messages. Other operations have little to gain, because all ranks copy
+    /// at the same time anyway; they go over boards until a rank has received [`LATE`] bytes by
+    /// them, in as many operations as `late` says. The reason is that the first long messages
+    /// between many ranks take longer than later ones (eight ranks' first alltoalls of 64 KiB 0.77
+    /// ms, later ones 0.44, boards 0.33).
     const fn later(late: u32) -> Self {
         Self {
             left: late,
             trial: false,
             ..Self::NEW
+        }
+    }
+
+    /// There is nothing that a device would have to learn.
+    fn is_learned(&mut self) {
+        if self.way == 1 && self.trial {
+            self.left = self.left.min(TRIALS[1]);
         }
     }
 
@@ -327,81 +357,6 @@ impl Times {
 
 const _: () = assert!(TRIALS[0] <= MEASURED && TRIALS[1] <= MEASURED && PROBE <= MEASURED);
 
-/// Takes the step in which all ranks compare kind and length, and in which the judge says which way
-/// to take. `data` is where this rank's data begins. The caller does what follows, beginning with
-/// [`Steps::next`]. Returns [`Way::Messages`] if ranks do not agree.
-pub(in crate::direct) fn agree<D: Device>(
-    steps: &mut Steps<'_, D>,
-    (kind, len): (Kind, usize),
-    data: *const u8,
-    (judge, root): (u32, u32),
-) -> Result<Way> {
-    agree_if(steps, (kind, len), data, (judge, root), true)
-}
-
-/// As [`agree`], for a rank that `may` not use messages. If one of the ranks may not, all use
-/// boards.
-pub(in crate::direct) fn agree_if<D: Device>(
-    steps: &mut Steps<'_, D>,
-    (kind, len): (Kind, usize),
-    data: *const u8,
-    (judge, root): (u32, u32),
-    may: bool,
-) -> Result<Way> {
-    /// Offset of the way in the judge's cell, after the length, and in every rank's cell of the
-    /// root and of whether it may use messages.
-    const AT: usize = size_of::<u64>();
-    const ROOT: usize = 2 * AT;
-    const MAY: usize = ROOT + size_of::<u32>();
-    steps.room(Place::Cell)?;
-    let judges = steps.rank() == judge;
-    if judges {
-        let device = steps.comm.device();
-        let shared = device.shares(data, len);
-        let choice = steps.choice();
-        let way = choice.begin((kind, len), shared, || device.wtime());
-        let by_messages = way == Way::Messages;
-        // SAFETY: the cell is this rank's, free, and long enough.
-        unsafe { steps.mine(Place::Cell).add(AT).write(by_messages.into()) };
-    }
-    // SAFETY: as above.
-    unsafe {
-        named(steps.mine(Place::Cell), ROOT).write_unaligned(root);
-        steps.mine(Place::Cell).add(MAY).write(may.into());
-    }
-    steps.post(kind, len);
-    steps.expect_all(kind, len)?;
-    if !steps.disagree() {
-        for rank in steps.others() {
-            // SAFETY: all ranks have posted their cells.
-            if unsafe { named(steps.at(rank, Place::Cell), ROOT).read_unaligned() } != root {
-                steps.note_root(rank);
-            }
-        }
-    }
-    if steps.disagree() {
-        steps.choice().forget();
-        return Ok(Way::Messages);
-    }
-    // SAFETY: the judge has posted it, as have all.
-    let by_messages = unsafe { steps.at(judge, Place::Cell).add(AT).read() };
-    if by_messages == 0 {
-        return Ok(Way::Done);
-    }
-    // SAFETY: all ranks have posted their cells, and this rank's is its own.
-    let may = |rank| unsafe { steps.at(rank, Place::Cell).add(MAY).read() } != 0;
-    if (0..steps.size()).all(may) {
-        return Ok(Way::Messages);
-    }
-    steps.choice().forget();
-    Ok(Way::Done)
-}
-
-/// The place of a rank number in a cell.
-fn named(cell: *mut u8, at: usize) -> *mut u32 {
-    cell.wrapping_add(at).cast()
-}
-
 /// An operation about which ranks agreed has ended.
 pub(in crate::direct) fn over<D: Device>(choice: &Choice, device: &D) {
     choice.end(|| device.wtime());
@@ -458,7 +413,7 @@ mod tests {
     #[test]
     fn each_kind_and_length_begins_with_as_many_operations_as_move_so_many_bytes() {
         for ranks in [2, 3, 8] {
-            let choice = Choice::with(1 << 30, ranks);
+            let choice = Choice::with(1 << 30, ranks, false);
             let classes = lock(&choice.0).classes;
             for length in [16, 20] {
                 let left = |kind, shared: bool| {
@@ -477,6 +432,10 @@ mod tests {
                 }
                 assert_eq!(left(Kind::Bcast, false), TRIALS[0]);
                 assert_eq!(left(Kind::ScatterListed, false), TRIALS[0]);
+                let pulls = lock(&Choice::with(1 << 30, ranks, true).0).classes;
+                let alltoall = KINDS.iter().position(|&known| known == Kind::Alltoall);
+                let class = pulls[alltoall.unwrap()][0][(length - SHORTEST) as usize];
+                assert_eq!(class.left, TRIALS[0], "there is nothing to learn");
             }
         }
     }
@@ -564,7 +523,7 @@ mod tests {
 
     #[test]
     fn what_has_come_to_nothing_does_not_count() {
-        let choice = Choice::new(2);
+        let choice = Choice::new(2, false);
         for _ in 0..100 {
             assert_eq!(
                 choice.begin((Kind::Bcast, 1 << 16), false, || 0.0),
@@ -590,7 +549,7 @@ mod tests {
 
     #[test]
     fn parts_that_come_another_way_than_wished_do_not_count() {
-        let choice = Choice::new(2);
+        let choice = Choice::new(2, false);
         let len = 1 << 16;
         let part = |way| {
             choice.begin_part(len, || 0.0);

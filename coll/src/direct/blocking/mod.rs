@@ -2,11 +2,13 @@
 //!
 //! - [`bcast`]: broadcasts over boards
 //! - [`beside`]: ranks that take turns on processors
-//! - [`choice`]: measurements that decide between boards and messages where neither is always
+//! - [`choice`]: measurements that decide between boards and other ways where neither is always
 //!   better
+//! - [`common_way`]: the step in which ranks agree on the way of an operation
 //! - [`exchange`]: every rank learns from every other, in few rounds
 //! - [`moves`]: allgather and alltoall over boards, with all their forms
 //! - [`neighbours`]: neighbour collectives over boards
+//! - [`pulled`]: copies from other ranks' buffers
 //! - [`reduce`]: reductions over boards
 //! - [`rooted`]: gather and scatter over boards
 //! - [`scan`]: scans over boards
@@ -16,9 +18,11 @@
 pub(super) mod bcast;
 pub(super) mod beside;
 pub(super) mod choice;
+pub(super) mod common_way;
 pub(super) mod exchange;
 pub(super) mod moves;
 pub(super) mod neighbours;
+pub(super) mod pulled;
 pub(super) mod reduce;
 pub(super) mod rooted;
 pub(super) mod scan;

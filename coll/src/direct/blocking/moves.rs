@@ -8,6 +8,8 @@ use portolan_core::{Device, Result};
 
 use crate::args::Many;
 use crate::direct::blocking::choice;
+use crate::direct::blocking::common_way::{Able, Agreed, agree};
+use crate::direct::blocking::pulled::{Exposed, pulled};
 use crate::direct::blocking::steps::{Steps, Way};
 use crate::direct::boards::board::{IN_CELL, Kind, LINE, Place};
 use crate::direct::boards::limits::is_measured;
@@ -37,11 +39,9 @@ pub(in crate::direct) unsafe fn allgather<D: Device>(
         false => Kind::Allgather,
     };
     if chosen {
-        let way = choice::agree(&mut steps, (kind, len), mine.address(), (0, 0))?;
-        // Ranks that do not choose, or that have other lengths, end with this step, too.
-        steps.next();
-        if way == Way::Messages {
-            return steps.end_by(Way::Messages, kind, len);
+        // SAFETY: from the caller.
+        if let Some(way) = unsafe { another_way_to_gather(&mut steps, send, recv, &mine)? } {
+            return steps.end_by(way, kind, len);
         }
     }
     let (place, chunk, takes) = (Place::of(len), steps.chunk(), steps.takes_from_all());
@@ -128,15 +128,9 @@ pub(in crate::direct) unsafe fn alltoall<D: Device>(
     let sent = |len: u64| kind == Kind::Alltoall && is_measured(kind, size, len);
     let chosen = sent(len as u64);
     if chosen {
-        // In place, messages would need memory for all blocks, which a rank may not have. Over
-        // boards there is no need for any.
-        let may = send.is_some();
-        let data = Stream::block(from, me).address();
-        let way = choice::agree_if(&mut steps, (kind, len), data, (0, 0), may)?;
-        // Ranks that have shorter blocks end with this step, too.
-        steps.next();
-        if way == Way::Messages {
-            return steps.end_by(Way::Messages, kind, len);
+        // SAFETY: from the caller.
+        if let Some(way) = unsafe { another_way(&mut steps, send, recv, len)? } {
+            return steps.end_by(way, kind, len);
         }
     }
     // Two chunks are used at a time as soon as all ranks know how long the others' blocks are.
@@ -218,6 +212,95 @@ pub(in crate::direct) unsafe fn alltoall<D: Device>(
             shares = first.rest(len as u64, longest - at as u64, steps.wide());
         }
     }
+}
+
+/// Agrees with the other ranks on the way of an allgather of blocks of one length. If it is not
+/// that over boards, returns what is left to do.
+///
+/// # Safety
+/// As [`allgather`]; `mine` is this rank's contribution.
+unsafe fn another_way_to_gather<D: Device>(
+    steps: &mut Steps<'_, D>,
+    send: Option<&TypedBuf<'_>>,
+    recv: &Many<'_>,
+    mine: &Stream<'_>,
+) -> Result<Option<Way>> {
+    let (kind, len) = (Kind::AllgatherChosen, mine.len());
+    let in_pieces = |rank| !Stream::block(recv, rank).is_contiguous();
+    let exposed = match steps.others().any(in_pieces) {
+        true => None,
+        // SAFETY: from the caller; it is dropped before the operation ends.
+        false => unsafe { Exposed::new(steps, mine) },
+    };
+    let able = Able {
+        messages: true,
+        pulls: exposed.is_some(),
+        exposure: exposed.as_ref().map(Exposed::exposure),
+    };
+    let agreed = agree(steps, (kind, len), mine.address(), (0, 0), able)?;
+    if agreed == Agreed::Pulls {
+        if send.is_some() {
+            // SAFETY: from the caller.
+            unsafe { mine.copy_to(&Stream::block(recv, steps.rank())) };
+        }
+        let part = |rank| Some((0, Stream::block(recv, rank).address()));
+        // SAFETY: from the caller; all blocks have this length.
+        let over = unsafe { pulled(steps, (kind, len), part)? };
+        return Ok(over.then_some(Way::Done));
+    }
+    // Ranks that do not choose, or that have other lengths, end with this step, too.
+    steps.next();
+    Ok((agreed == Agreed::Messages).then_some(Way::Messages))
+}
+
+/// Agrees with the other ranks on the way of an alltoall of blocks of one length. If it is not that
+/// over boards, returns what is left to do.
+///
+/// # Safety
+/// As [`alltoall`].
+unsafe fn another_way<D: Device>(
+    steps: &mut Steps<'_, D>,
+    send: Option<&Many<'_>>,
+    recv: &Many<'_>,
+    len: usize,
+) -> Result<Option<Way>> {
+    let (me, kind) = (steps.rank(), Kind::Alltoall);
+    // In place, messages would need memory for all blocks, which a rank may not have, and others
+    // would copy what is overwritten. Over boards there is no need for any.
+    let from = send.unwrap_or(recv);
+    let mine = Stream::block(recv, me);
+    // (Nobody expects another length than it sends: `check` has seen to that. Memory depends on
+    // it.)
+    let is_able = send.is_some() && mine.len() == len;
+    let exposed = match from {
+        Many::Equal(all) if is_able && mine.is_contiguous() => {
+            let count = all.count * steps.size() as usize;
+            let all = Stream::of(&TypedBuf { count, ..*all });
+            // SAFETY: from the caller; it is dropped before the operation ends.
+            unsafe { Exposed::new(steps, &all) }
+        }
+        _ => None,
+    };
+    let able = Able {
+        messages: is_able,
+        pulls: exposed.is_some(),
+        exposure: exposed.as_ref().map(Exposed::exposure),
+    };
+    let data = Stream::block(from, me).address();
+    let agreed = agree(steps, (kind, len), data, (0, 0), able)?;
+    if agreed == Agreed::Pulls {
+        let offset = u64::from(me) * len as u64;
+        let part = |rank| Some((offset, Stream::block(recv, rank).address()));
+        // SAFETY: from the caller; all blocks have this length.
+        let over = unsafe {
+            Stream::block(from, me).copy_to(&mine);
+            pulled(steps, (kind, len), part)?
+        };
+        return Ok(over.then_some(Way::Done));
+    }
+    // Ranks that have shorter blocks end with this step, too.
+    steps.next();
+    Ok((agreed == Agreed::Messages).then_some(Way::Messages))
 }
 
 /// The index of `reader`'s block among those that `owner` has for others; it has none for itself.

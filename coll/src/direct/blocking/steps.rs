@@ -401,8 +401,9 @@ impl<'a, D: Device> Steps<'a, D> {
         }
     }
 
+    /// The process of a rank.
     #[inline]
-    fn process(&self, rank: u32) -> ProcId {
+    pub(in crate::direct) fn process(&self, rank: u32) -> ProcId {
         self.boards.processes[rank as usize]
     }
 
@@ -438,6 +439,18 @@ impl<'a, D: Device> Steps<'a, D> {
     /// The measurements by which ranks choose between boards and messages.
     pub(in crate::direct) fn choice(&self) -> &'a Choice {
         &self.boards.choice
+    }
+
+    /// Whether ranks may copy from each other's buffers, as far as is known. All ranks know the
+    /// same.
+    pub(in crate::direct) fn may_pull(&self) -> bool {
+        self.boards.pulls.load(Ordering::Relaxed)
+    }
+
+    /// Ranks have found that they may not. All of them say so in the same operation. (Relaxed, as
+    /// above: only this rank reads it, in its next operations, which are one after the other.)
+    pub(in crate::direct) fn pull_no_more(&self) {
+        self.boards.pulls.store(false, Ordering::Relaxed);
     }
 
     /// The parts of a scatter that a rank wants as messages, as far as this rank has heard.

@@ -6,6 +6,7 @@ use portolan_core::{Device, ErrorKind, Result};
 use portolan_datatype::{Layout, Op, Predefined};
 
 use super::{World, buf, costs, has_boards, on_all, on_network, on_some};
+use crate::direct::blocking::pulled::forbid;
 use crate::{BlocksArg, Counters, Many, Operation, Options, counted, run};
 
 fn sum() -> Op {
@@ -553,6 +554,7 @@ fn two_threads_at_making_the_boards_are_told() {
 #[test]
 fn long_blocks_of_two_ranks_are_tried_both_ways() {
     on_all(2, |world| {
+        forbid();
         let rank = u64::from(world.rank());
         let mut data = vec![0; 8192];
         for round in 0..60 {

@@ -3,6 +3,7 @@
 use portolan_datatype::Layout;
 
 use super::{World, buf, costs, on_all};
+use crate::direct::blocking::pulled::forbid;
 use crate::{Many, Operation, run};
 
 /// Words in a block, enough that a choice of ways is made.
@@ -43,6 +44,7 @@ fn alltoall(world: &World, in_place: bool) -> u64 {
 fn an_alltoall_in_place_is_not_left_to_messages() {
     for ranks in [2, 3] {
         on_all(ranks, |world| {
+            forbid();
             let others = u64::from(ranks - 1);
             // Up to the trial of messages.
             let boards = (0..100).take_while(|_| alltoall(world, false) == 0).count();

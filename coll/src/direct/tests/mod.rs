@@ -14,6 +14,7 @@ mod neighbours;
 mod nested;
 mod numbers;
 mod parts;
+mod pulled;
 mod roots;
 mod tracks;
 mod turn;

@@ -6,6 +6,8 @@
 //! processor instructions that direct peers use.
 
 pub(super) mod driven;
+mod exposed;
+mod put;
 pub(super) mod regions;
 pub(super) mod remote;
 
