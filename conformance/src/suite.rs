@@ -110,7 +110,7 @@ macro_rules! with_cases {
                 }
                 collectives {
                     barrier 1, bcast 1, gather 1, scatter 1, allgather 1, alltoall 1, reduce 1,
-                    allreduce 1, reduce_scatter 1, scan 1, in_flight 1, neighbours_on_grids 1,
+                    allreduce 1, reduce_scatter 1, scan 1, every_way 1, in_flight 1, neighbours_on_grids 1,
                     neighbours_in_graphs 1, neighbours_of_other_lengths 2, two_groups_move 2, two_groups_reduce 2,
                     two_groups_bad_arguments 2, two_groups_disagree 2,
                     empty_for_one_side 2,

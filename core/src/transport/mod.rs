@@ -66,6 +66,7 @@ bitflags! {
         const ATOMICS = 512;
         /// With [`PULL`](Self::PULL): a pull is a message to the peer and one back
         /// ([`Pulled::Later`]), which takes far longer than a copy of the bytes that fit a packet.
+        /// Without it, no pull is answered so.
         const PULL_FAR = 1024;
     }
 }

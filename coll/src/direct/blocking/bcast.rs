@@ -18,11 +18,12 @@ use crate::direct::data::Stream;
 /// Minimum length of a piece: a shorter one costs more to announce than to copy.
 const SHORTEST: usize = 8 << 10;
 
-/// Longest broadcast in which ranks copy from the root's buffer. Of a longer message the root moves
-/// half itself, instead of waiting. (Two ranks on a Xeon, a line taking 130 ns, time relative to
-/// boards and messages: 0.67 to 0.91 at 16 KiB, 0.73 to 0.81 at 32 KiB, 0.90 to 0.97 at 64 KiB; 1.1
-/// at 128 and 256 KiB, 2.3 at 1 MiB.)
-const LONGEST_PULLED: usize = 64 << 10;
+/// From this length on, ranks do not copy from the root's buffer. Of a longer message the root
+/// moves half itself, instead of waiting. (Two ranks on a Xeon, a line taking 130 ns, time relative
+/// to boards and messages: 0.67 to 0.91 at 16 KiB, 0.73 to 0.81 at 32 KiB, 0.90 to 0.97 at 64 KiB;
+/// 1.1 at 128 and 256 KiB, 2.3 at 1 MiB. It is a power of two because those have measurements of
+/// their own.)
+const NOT_PULLED: usize = 128 << 10;
 
 /// Bytes per piece of a broadcast of `len` bytes. If the chunks together can hold all of it, there
 /// are at most as many pieces as chunks, so that the root can write them all without waiting.
@@ -97,7 +98,7 @@ unsafe fn another_way<D: Device>(
 ) -> Result<Option<Way>> {
     let (kind, len) = (Kind::Bcast, data.len());
     let (judge, sends) = (if root == 0 { 1 } else { 0 }, steps.rank() == root);
-    let short = len <= LONGEST_PULLED;
+    let short = len < NOT_PULLED;
     let exposed = match sends && short {
         // SAFETY: from the caller; it is dropped before the operation ends.
         true => unsafe { Exposed::new(steps, data) },

@@ -21,9 +21,10 @@
 //! [`HOPELESS_AT_FIRST`] until the device has learned). The clock is read only in trials and in the
 //! same number of operations right before one; those are compared with each other.
 //!
-//! In an alltoall the other way is, where every rank can do it, to copy from the other ranks'
-//! buffers ([`pulled`](crate::direct::blocking::pulled)): a device needs not learn how. Messages
-//! remain for what does not lie in one piece, and where the system forbids such copies.
+//! In an allgather, an alltoall and a short broadcast the other way is, where every rank can do it,
+//! to copy from the other ranks' buffers ([`pulled`](crate::direct::blocking::pulled)): a device
+//! needs not learn how. Messages remain for what does not lie in one piece, and where the system
+//! forbids such copies.
 //!
 //! Only operations that move data are chosen this way. A reduction has to give the same bits from
 //! run to run.
@@ -90,6 +91,20 @@ impl Choice {
     /// For a communicator of `ranks` ranks, which copy from each other's buffers or not.
     pub(in crate::direct) fn new(ranks: u32, pull: bool) -> Self {
         Self::with(LATE, ranks, pull)
+    }
+
+    /// Ranks may not copy from each other's buffers after all. What has not been tried yet is tried
+    /// as late as where they never could.
+    pub(in crate::direct) fn pull_no_more(&self, ranks: u32) {
+        let fresh = Self::new(ranks, false);
+        let (known, fresh) = (&mut *lock(&self.0), lock(&fresh.0));
+        for (kind, fresh) in known.classes.iter_mut().zip(&fresh.classes) {
+            for (class, fresh) in kind.iter_mut().flatten().zip(fresh.iter().flatten()) {
+                if class.cost[1].is_infinite() && !fresh.trial {
+                    *class = *fresh;
+                }
+            }
+        }
     }
 
     /// `bytes` bytes are received before the first trial of messages in operations in which

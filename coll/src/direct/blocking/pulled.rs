@@ -7,8 +7,8 @@
 //! buffers belong to their callers again.
 //!
 //! The system may forbid such copies. That is found out by trying: a rank that could not copy says
-//! so in the second step. All ranks then do the operation over boards, and do not try again on this
-//! communicator.
+//! so in the second step. All ranks then do the operation over boards. On this communicator they do
+//! not try again; the other way is messages from then on.
 
 use portolan_core::device::{Exposing, Exposure};
 use portolan_core::{Device, Result};
@@ -101,6 +101,16 @@ unsafe fn pull<D: Device>(
                 device.pull(steps.process(rank), &exposure, offset, to, len)
             });
     }
+    // A rank that waits in the second step ends with an error as soon as anybody has died, and its
+    // buffer is its caller's again, though this rank may have been copying from there. That rank
+    // was told of the death before it left, so this one hears of it now at the latest. (The
+    // operation then ends over boards, with the same error.)
+    copied = copied
+        && steps
+            .comm
+            .device()
+            .dead_member(steps.comm.group())
+            .is_none();
     steps.next();
     steps.room(Place::Cell)?;
     // SAFETY: the cell is this rank's, and free. The length may be at its beginning.

@@ -35,9 +35,10 @@ pub(in crate::direct) unsafe fn gather<D: Device>(
     let len = match (recv, send) {
         (Some(recv), _) => {
             let own = Stream::block(recv, root);
-            // A block that goes as a message elsewhere is copied while messages are under way, a
-            // short one while the others are still arriving.
-            let (first, then) = match own.len() > LONG {
+            // Copied while messages are under way if there will be any, else while the others are
+            // still arriving.
+            let is_long = |rank| Stream::block_len(recv, rank) > LONG;
+            let (first, then) = match steps.others().any(is_long) {
                 true => (None, send),
                 false => (send, None),
             };
@@ -313,7 +314,10 @@ unsafe fn take_measured<D: Device>(
 ) -> Result<Result<()>> {
     let (comm, state, choice) = (steps.comm, steps.state, steps.choice());
     let device = comm.device();
+    // Equal parts that have no room on a board are messages in any case.
+    let has_choice = mine.len().saturating_mul(steps.size() as usize - 1) < LONG;
     let judges = steps.rank() == judge_of(root)
+        && has_choice
         && is_measured(Kind::ScatterListed, steps.size(), mine.len() as u64);
     if judges {
         choice.begin_part(mine.len(), || device.wtime());

@@ -451,6 +451,7 @@ impl<'a, D: Device> Steps<'a, D> {
     /// above: only this rank reads it, in its next operations, which are one after the other.)
     pub(in crate::direct) fn pull_no_more(&self) {
         self.boards.pulls.store(false, Ordering::Relaxed);
+        self.boards.choice.pull_no_more(self.size());
     }
 
     /// The parts of a scatter that a rank wants as messages, as far as this rank has heard.

@@ -53,20 +53,24 @@ fn blocks<'a>(data: &mut [u32], layout: &'a Layout, count: usize) -> Many<'a> {
 
 /// An alltoall, checked.
 fn alltoall(world: &World) -> [u64; 2] {
+    alltoall_of(world, LEN)
+}
+
+fn alltoall_of(world: &World, len: usize) -> [u64; 2] {
     let (me, layout) = (world.rank(), Layout::of::<u32>());
     let word = |from: u32, to: u32| from << 8 | to;
     let all = 0..world.size();
-    let mut mine: Vec<_> = all.clone().flat_map(|to| vec![word(me, to); LEN]).collect();
+    let mut mine: Vec<_> = all.clone().flat_map(|to| vec![word(me, to); len]).collect();
     let mut theirs = vec![0; mine.len()];
     let operation = Operation::Alltoall {
-        send: Some(blocks(&mut mine, &layout, LEN)),
-        recv: blocks(&mut theirs, &layout, LEN),
+        send: Some(blocks(&mut mine, &layout, len)),
+        recv: blocks(&mut theirs, &layout, len),
     };
     let cost = cost(world, &operation);
     assert!(
         theirs
             .into_iter()
-            .eq(all.flat_map(|from| vec![word(from, me); LEN]))
+            .eq(all.flat_map(|from| vec![word(from, me); len]))
     );
     cost
 }
@@ -127,9 +131,23 @@ fn each_rank_copies_its_blocks_from_the_others() {
     });
 }
 
+/// Longer blocks than a device copies at a time.
+#[test]
+fn the_longest_blocks_are_copied_in_parts() {
+    const LONG: usize = (5 << 20) / 8 + 100;
+    on_ranks(2, |world| {
+        let all: Vec<_> = (0..12).map(|_| alltoall_of(world, LONG)).collect();
+        assert!(
+            all[8..11].iter().all(|&cost| cost == [LONG as u64 * 4, 0]),
+            "{all:?}"
+        );
+    });
+}
+
 #[test]
 fn if_one_rank_may_not_none_tries_again() {
-    for (ranks, one) in [(2, 0), (2, 1), (3, 2)] {
+    // More than eight ranks take more steps.
+    for (ranks, one) in [(2, 0), (2, 1), (3, 2), (9, 4)] {
         on_ranks(ranks, |world| {
             if world.rank() == one {
                 forbid();

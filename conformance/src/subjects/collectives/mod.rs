@@ -1,6 +1,7 @@
 //! Collective operations over the device: every operation by every algorithm, in every form of the
 //! call, compared with results that each rank can compute by itself.
 
+mod again;
 mod between;
 mod buffer;
 mod edges;
@@ -9,6 +10,7 @@ mod in_flight;
 mod moving;
 mod reducing;
 
+pub use again::every_way;
 pub use between::{
     two_groups_bad_arguments, two_groups_disagree, two_groups_move, two_groups_reduce,
 };
