@@ -129,7 +129,7 @@ pub(in crate::direct) unsafe fn alltoall<D: Device>(
     let chosen = sent(len as u64);
     if chosen {
         // SAFETY: from the caller.
-        if let Some(way) = unsafe { another_way(&mut steps, send, recv, len)? } {
+        if let Some(way) = unsafe { another_way_to_exchange(&mut steps, send, recv, len)? } {
             return steps.end_by(way, kind, len);
         }
     }
@@ -258,7 +258,7 @@ unsafe fn another_way_to_gather<D: Device>(
 ///
 /// # Safety
 /// As [`alltoall`].
-unsafe fn another_way<D: Device>(
+unsafe fn another_way_to_exchange<D: Device>(
     steps: &mut Steps<'_, D>,
     send: Option<&Many<'_>>,
     recv: &Many<'_>,

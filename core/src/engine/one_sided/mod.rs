@@ -4,6 +4,9 @@
 //! All ranks but the owner reach a region in the same one of the two ways. So the atomicity of
 //! atomic operations never depends on which rank does them: the owner serves packets with the same
 //! processor instructions that direct peers use.
+//!
+//! Apart from regions there is memory whose owner's caller hands the means to read it to peers
+//! ([`exposed`]).
 
 pub(super) mod driven;
 mod exposed;
