@@ -125,8 +125,7 @@ pub(in crate::direct) unsafe fn alltoall<D: Device>(
         Many::Blocks(_) | Many::Layouts(_) => Kind::AlltoallListed,
     };
     let size = steps.size();
-    let sent = |len: u64| kind == Kind::Alltoall && is_measured(kind, size, len);
-    let chosen = sent(len as u64);
+    let chosen = is_chosen(kind, size, len as u64);
     if chosen {
         // SAFETY: from the caller.
         if let Some(way) = unsafe { another_way_to_exchange(&mut steps, send, recv, len)? } {
@@ -165,36 +164,10 @@ pub(in crate::direct) unsafe fn alltoall<D: Device>(
             // SAFETY: from the caller.
             unsafe { Stream::block(from, me).copy_to(&Stream::block(recv, me)) };
         }
-        for rank in steps.others() {
-            let header = steps.header_of(rank)?;
-            if header.kind() != Some(kind) {
-                steps.note(rank, header);
-                // In another operation no step takes two numbers. All others see that rank in this
-                // step, and leave.
-                left |= at == 0;
-                continue;
-            }
-            let len = steps.len_of(rank, header);
-            let mut theirs = Shares { len, ..shares };
-            if at == 0 && !chosen {
-                theirs = Shares::first(kind, len, size, chunk);
-                match sent(len) {
-                    true => left = true,
-                    false => longest = longest.max(len),
-                }
-            }
-            let block = Stream::block(recv, rank);
-            if block.len() > 0 {
-                steps.see_sort(rank, header);
-            }
-            let source = steps
-                .at(rank, theirs.place)
-                .wrapping_add(theirs.of(rank, me));
-            // SAFETY: the share has been posted; the block is the caller's.
-            if let Err(odd) = unsafe { theirs.take(&block, at, source, steps.takes()) } {
-                steps.note_len(rank, header, odd);
-            }
-        }
+        // SAFETY: from the caller.
+        let seen = unsafe { take_shares(&mut steps, recv, (kind, &shares), at, chosen)? };
+        left |= seen.left;
+        longest = longest.max(seen.longest);
         steps.seen_all();
         steps.next();
         if wide {
@@ -212,6 +185,68 @@ pub(in crate::direct) unsafe fn alltoall<D: Device>(
             shares = first.rest(len as u64, longest - at as u64, steps.wide());
         }
     }
+}
+
+/// Whether ranks choose the way of an alltoall whose longest block has `len` bytes.
+fn is_chosen(kind: Kind, size: u32, len: u64) -> bool {
+    kind == Kind::Alltoall && is_measured(kind, size, len)
+}
+
+/// What a rank has seen of the others in a step of an alltoall.
+struct Seen {
+    /// The longest block of those that do not choose a way.
+    longest: u64,
+    /// Whether a rank takes this step only.
+    left: bool,
+}
+
+/// Takes this rank's shares of a step, which move the blocks from byte `at` on. `chosen`: the ranks
+/// have agreed on the way, and so on the length.
+///
+/// # Safety
+/// The blocks of `recv` are writable.
+unsafe fn take_shares<D: Device>(
+    steps: &mut Steps<'_, D>,
+    recv: &Many<'_>,
+    (kind, shares): (Kind, &Shares),
+    at: usize,
+    chosen: bool,
+) -> Result<Seen> {
+    let (me, size, chunk) = (steps.rank(), steps.size(), steps.chunk());
+    let mut seen = Seen {
+        longest: 0,
+        left: false,
+    };
+    for rank in steps.others() {
+        let header = steps.header_of(rank)?;
+        if header.kind() != Some(kind) {
+            steps.note(rank, header);
+            // In another operation no step takes two numbers. All others see that rank in this
+            // step, and leave.
+            seen.left |= at == 0;
+            continue;
+        }
+        let len = steps.len_of(rank, header);
+        let mut theirs = Shares { len, ..*shares };
+        if at == 0 && !chosen {
+            theirs = Shares::first(kind, len, size, chunk);
+            match is_chosen(kind, size, len) {
+                true => seen.left = true,
+                false => seen.longest = seen.longest.max(len),
+            }
+        }
+        let block = Stream::block(recv, rank);
+        if block.len() > 0 {
+            steps.see_sort(rank, header);
+        }
+        let source = steps.at(rank, theirs.place);
+        let source = source.wrapping_add(theirs.of(rank, me));
+        // SAFETY: the share has been posted; the block is the caller's.
+        if let Err(odd) = unsafe { theirs.take(&block, at, source, steps.takes()) } {
+            steps.note_len(rank, header, odd);
+        }
+    }
+    Ok(seen)
 }
 
 /// Agrees with the other ranks on the way of an allgather of blocks of one length. If it is not

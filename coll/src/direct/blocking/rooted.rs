@@ -16,7 +16,7 @@ use crate::direct::boards::list::{List, WORD, before};
 use crate::direct::boards::long::LONG;
 use crate::direct::data::Stream;
 use crate::direct::tracks::messages::Messages;
-use crate::run::Started;
+use crate::run::{Started, ends};
 
 /// Gather and gatherv. `number` is the operation's number, for its messages.
 ///
@@ -29,31 +29,10 @@ pub(in crate::direct) unsafe fn gather<D: Device>(
     root: u32,
     number: u32,
 ) -> Result<Way> {
-    let (comm, state) = (steps.comm, steps.state);
     let recv = recv.filter(|_| steps.rank() == root);
-    let mut messages = Messages::new(steps.rank(), steps.size());
-    let len = match (recv, send) {
-        (Some(recv), _) => {
-            let own = Stream::block(recv, root);
-            // Copied while messages are under way if there will be any, else while the others are
-            // still arriving.
-            let is_long = |rank| Stream::block_len(recv, rank) > LONG;
-            let (first, then) = match steps.others().any(is_long) {
-                true => (None, send),
-                false => (send, None),
-            };
-            // SAFETY: from the caller.
-            unsafe {
-                if let Some(send) = first {
-                    Stream::of(send).copy_to(&own);
-                }
-                collect(&mut steps, recv, own.len(), &mut messages)?;
-                if let Some(send) = then {
-                    messages.copy(&Stream::of(send), &own);
-                }
-            }
-            own.len()
-        }
+    match (recv, send) {
+        // SAFETY: from the caller.
+        (Some(recv), _) => unsafe { collect(steps, send, recv, number) },
         (None, Some(send)) => {
             let mine = Stream::of(send);
             // SAFETY: the header tells how long the data is, and whether it is there.
@@ -66,20 +45,10 @@ pub(in crate::direct) unsafe fn gather<D: Device>(
             steps.post_apart(Kind::Gather, mine.len(), root);
             steps.wake(root);
             steps.next();
-            mine.len()
+            steps.end(Kind::Gather, mine.len())
         }
         (None, None) => unreachable!("`check` has seen a buffer"),
-    };
-    let kind = match steps.rank() == root {
-        true => Kind::GatherAwaited,
-        false => Kind::Gather,
-    };
-    let outcome = steps.end(kind, len);
-    // SAFETY: from the caller.
-    let sent = unsafe { messages.exchange(comm, state, number) };
-    let way = outcome?;
-    sent?;
-    Ok(way)
+    }
 }
 
 /// The part in a gather of a rank whose block goes as a message.
@@ -115,28 +84,78 @@ unsafe fn give<D: Device>(
     Ok(way)
 }
 
-/// The root's part in a gather.
+/// The root's part in a gather. Blocks for which there is never a place are received while it looks
+/// for the others.
+///
+/// # Safety
+/// As [`gather`].
 unsafe fn collect<D: Device>(
-    steps: &mut Steps<'_, D>,
+    mut steps: Steps<'_, D>,
+    send: Option<&TypedBuf<'_>>,
     recv: &Many<'_>,
-    own: usize,
-    messages: &mut Messages,
-) -> Result<()> {
+    number: u32,
+) -> Result<Way> {
+    let (comm, state, me) = (steps.comm, steps.state, steps.rank());
+    let own = Stream::block(recv, me);
+    let mut messages = Messages::new(me, steps.size());
+    for rank in steps.others() {
+        let block = Stream::block(recv, rank);
+        if block.len() > LONG {
+            messages.receive(rank, 0, &block);
+        }
+    }
+    if let Some(send) = send {
+        // SAFETY: from the caller.
+        unsafe { messages.copy(&Stream::of(send), &own) };
+    }
     steps.room(Place::Cell)?;
-    steps.post_for_few(Kind::GatherAwaited, own);
+    steps.post_for_few(Kind::GatherAwaited, own.len());
+    let comes = |one: &Started| match steps.header_or(one)? {
+        Some(header) if !is_sent_to(me, header) => {
+            steps.note(one.peer, header);
+            Ok(false)
+        }
+        _ => Ok(true),
+    };
+    // SAFETY: from the caller.
+    let received = unsafe { messages.exchange_watched(comm, state, number, comes) };
+    if received.as_ref().is_err_and(ends) {
+        return received.map(|()| Way::Done);
+    }
+    // SAFETY: from the caller.
+    let late = unsafe { look(&mut steps, recv)? };
+    steps.next_published();
+    let outcome = steps.end(Kind::GatherAwaited, own.len());
+    // SAFETY: from the caller.
+    let late = unsafe { late.exchange(comm, state, number) };
+    let way = outcome?;
+    received.and(late).map(|()| way)
+}
+
+/// Whether a rank that shows this header sends its block to `root` as a message.
+fn is_sent_to(root: u32, header: Header) -> bool {
+    header.kind() == Some(Kind::GatherSent) && header.len() == root as usize
+}
+
+/// The root of a gather looks at all others, and takes the blocks that lie on their boards. Returns
+/// the messages of which it learns only here, from ranks that had no memory for their blocks.
+///
+/// # Safety
+/// The blocks are writable.
+unsafe fn look<D: Device>(steps: &mut Steps<'_, D>, recv: &Many<'_>) -> Result<Messages> {
+    let mut late = Messages::new(steps.rank(), steps.size());
     for rank in steps.others() {
         let block = Stream::block(recv, rank);
         let header = steps.header_of(rank)?;
-        match header.kind() {
-            Some(Kind::GatherSent) if header.len() == steps.rank() as usize => {
-                messages.receive(rank, 0, &block);
-                continue;
+        if is_sent_to(steps.rank(), header) {
+            if block.len() <= LONG {
+                late.receive(rank, 0, &block);
             }
-            Some(Kind::Gather) => {}
-            _ => {
-                steps.note(rank, header);
-                continue;
-            }
+            continue;
+        }
+        if header.kind() != Some(Kind::Gather) {
+            steps.note(rank, header);
+            continue;
         }
         let theirs = steps.len_of(rank, header);
         if theirs != block.len() as u64 {
@@ -154,8 +173,7 @@ unsafe fn collect<D: Device>(
             }
         }
     }
-    steps.next_published();
-    Ok(())
+    Ok(late)
 }
 
 /// Scatter and scatterv. `number` is the operation's number, for its messages.

@@ -6,6 +6,7 @@
 //! - [`list`]: a list of parts of any length, in a cell or in a longer place
 //! - [`long`]: places for data that is longer than a chunk
 //! - [`setup`]: how the ranks of a communicator make their boards, and how boards are reused
+//! - [`told`]: what ranks tell each other when they make them
 
 pub(super) mod board;
 pub(super) mod edges;
@@ -13,3 +14,4 @@ pub(super) mod limits;
 pub(super) mod list;
 pub(super) mod long;
 pub(super) mod setup;
+pub(super) mod told;

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use portolan_core::comm::Communicator;
-use portolan_core::device::{Caps, Region, RegionKey};
+use portolan_core::device::{Caps, Region};
 use portolan_core::{Device, ProcId, Result};
 
 use crate::direct::Boards;
@@ -24,6 +24,7 @@ use crate::direct::boards::edges::Edges;
 #[cfg(test)]
 use crate::direct::boards::long::has_shared_vectors;
 use crate::direct::boards::long::{LONG_ALONG_SHARED, Long};
+use crate::direct::boards::told::Told;
 use crate::direct::tracks::hope::Hope;
 use crate::direct::tracks::turns::Turns;
 use crate::options::Options;
@@ -32,12 +33,6 @@ use crate::state::lock;
 /// Communicators with more ranks than this use messages, because one rank would have to look at
 /// that many boards.
 const MOST_RANKS: u32 = 256;
-
-/// Words of a region's key.
-const KEY_WORDS: usize = size_of::<RegionKey>() / 8;
-/// Words that a rank tells the others: whether it has a board, its key, the facts about its edges,
-/// whether it gains by messages, whether it takes lines, and the bytes of a chunk.
-const WORDS: usize = 1 + KEY_WORDS + 6;
 
 /// State that the boards of all of a rank's communicators share.
 #[derive(Debug)]
@@ -140,38 +135,22 @@ pub(in crate::direct) fn make<D: Device>(
     if !(2..=MOST_RANKS).contains(&ranks) {
         return Ok(None);
     }
-    // Ranks may have been told different things about their processors, so the smallest chunk
-    // counts.
     let chunk = match comm.device().processor() {
         Some(_) => CHUNK_IN_TURNS,
         None => CHUNK,
     };
-    let map = Map::new(ranks, chunk);
-    let region = if shares_memory(comm) {
-        // A rank without a board says so below, and then no rank uses boards.
-        pool.take(comm.device(), map.len()).ok()
-    } else {
-        None
-    };
-    if let Some(region) = &region {
-        // SAFETY: the region is this rank's, is at least this long, and no rank looks at it: it is
-        // new, or was found free, and its key has not yet been given to others as a board of this
-        // communicator.
-        unsafe { std::ptr::write_bytes(region.ptr, 0, map.zeroed()) };
-    }
+    // A rank without a board says so below, and then no rank uses boards.
+    let region = own_board(comm, pool, Map::new(ranks, chunk));
     let neighbours = comm.neighbours();
-    let [crowded, most, sources] = Edges::told(neighbours.as_ref());
-    let gains = neighbours.is_some() && gains_by_messages(comm.device());
-    let told = [
-        crowded,
-        most,
-        sources,
-        gains.into(),
-        pool.takes.into(),
-        chunk as u64,
-    ];
-    let keys = match comm.allgather_words(&words(region.as_ref(), told)) {
-        Ok(keys) => keys,
+    let mine = Told {
+        board: region.map(|region| region.key),
+        edges: Edges::told(neighbours.as_ref()),
+        gains: neighbours.is_some() && gains_by_messages(comm.device()),
+        takes: pool.takes,
+        chunk,
+    };
+    let words = match comm.allgather_words(&mine.to_words()) {
+        Ok(words) => words,
         Err(error) => {
             // No rank uses boards before this rank has told that it can.
             if let Some(region) = region {
@@ -180,11 +159,9 @@ pub(in crate::direct) fn make<D: Device>(
             return Err(error);
         }
     };
-    let (told, _) = keys.as_chunks::<WORDS>();
-    let least = told.iter().map(|&[.., chunk]| chunk as usize).min();
-    let map = Map::new(ranks, least.unwrap_or(CHUNK));
-    let takes = told.iter().all(|&[.., takes, _]| takes == 1);
-    let boards = region.as_ref().and_then(|own| mapped(comm, own, &keys));
+    let (words, _) = words.as_chunks::<{ Told::WORDS }>();
+    let told: Vec<Told> = words.iter().map(Told::from_words).collect();
+    let boards = region.as_ref().and_then(|own| mapped(comm, own, &told));
     let mut all = [u64::from(boards.is_some())];
     if let Err(error) = comm.and_words(&mut all) {
         if let Some(region) = region {
@@ -200,46 +177,69 @@ pub(in crate::direct) fn make<D: Device>(
         return Err(error);
     }
     match (boards, region) {
-        (Some((boards, processes)), Some(region)) if all == [1] => {
-            let many_threads = comm
-                .device()
-                .attributes()
-                .caps
-                .contains(Caps::THREAD_MULTIPLE);
-            let gain = told.iter().all(|&[.., gains, _, _]| gains == 1);
-            let told = told
-                .iter()
-                .map(|&[.., crowded, most, sources, _, _, _]| [crowded, most, sources]);
-            Ok(Some(Boards {
-                map,
-                edges: neighbours.map(|neighbours| Edges::new(neighbours, told, gain)),
-                boards: boards.into(),
-                processes: processes.into(),
-                rank,
-                region,
-                step: AtomicU32::new(FIRST_STEP),
-                proved: AtomicU32::new(FIRST_STEP),
-                tracks: std::array::from_fn::<_, TRACKS, _>(|track| {
-                    Turns::new(track, map.track(track), many_threads)
-                }),
-                hope: Hope::default(),
-                waits_alone: AtomicBool::new(false),
-                ahead: AtomicBool::new(false),
-                busy: AtomicBool::new(false),
-                many_threads,
-                long: Long::new(ranks),
-                choice: Choice::new(comm.size(), comm.device().exposing().is_some()),
-                pulls: AtomicBool::new(true),
-                pool: Arc::clone(pool),
-                types: pool.types,
-                takes,
-            }))
+        (Some(boards), Some(region)) if all == [1] => {
+            Ok(Some(assembled(comm, pool, region, boards, &told)))
         }
         (_, Some(region)) => {
             retire_unused(pool, region, ranks, rank);
             Ok(None)
         }
         _ => Ok(None),
+    }
+}
+
+/// Memory for this rank's board, ready to be shown; `None` if there is none, or if not all ranks
+/// could reach it.
+fn own_board<D: Device>(comm: &Communicator<D>, pool: &Pool, map: Map) -> Option<Region> {
+    if !shares_memory(comm) {
+        return None;
+    }
+    let region = pool.take(comm.device(), map.len()).ok()?;
+    // SAFETY: the region is this rank's, is at least this long, and no rank looks at it: it is new,
+    // or was found free, and its key has not yet been given to others as a board of this
+    // communicator.
+    unsafe { std::ptr::write_bytes(region.ptr, 0, map.zeroed()) };
+    Some(region)
+}
+
+/// The boards of a communicator all of whose ranks have one, from what they have told.
+fn assembled<D: Device>(
+    comm: &Communicator<D>,
+    pool: &Arc<Pool>,
+    region: Region,
+    boards: Box<[NonNull<u8>]>,
+    told: &[Told],
+) -> Boards {
+    let (ranks, device) = (comm.size(), comm.device());
+    let least = told.iter().map(|told| told.chunk).min();
+    let map = Map::new(ranks, least.unwrap_or(CHUNK));
+    let caps = device.attributes().caps;
+    let many_threads = caps.contains(Caps::THREAD_MULTIPLE);
+    let gain = told.iter().all(|told| told.gains);
+    let edges = |neighbours| Edges::new(neighbours, told.iter().map(|told| told.edges), gain);
+    Boards {
+        map,
+        edges: comm.neighbours().map(edges),
+        boards,
+        processes: comm.group().iter().collect(),
+        rank: comm.rank(),
+        region,
+        step: AtomicU32::new(FIRST_STEP),
+        proved: AtomicU32::new(FIRST_STEP),
+        tracks: std::array::from_fn::<_, TRACKS, _>(|track| {
+            Turns::new(track, map.track(track), many_threads)
+        }),
+        hope: Hope::default(),
+        waits_alone: AtomicBool::new(false),
+        ahead: AtomicBool::new(false),
+        busy: AtomicBool::new(false),
+        many_threads,
+        long: Long::new(ranks),
+        choice: Choice::new(ranks, device.exposing().is_some()),
+        pulls: AtomicBool::new(true),
+        pool: Arc::clone(pool),
+        types: pool.types,
+        takes: told.iter().all(|told| told.takes),
     }
 }
 
@@ -270,42 +270,21 @@ fn gains_by_messages<D: Device>(device: &D) -> bool {
     there && device.shares(one.as_ptr(), one.capacity())
 }
 
-/// The words that a rank tells the others.
-fn words(region: Option<&Region>, told: [u64; 6]) -> [u64; WORDS] {
-    let mut words = [0; WORDS];
-    if let Some(region) = region {
-        words[0] = 1;
-        let (key, _) = region.key.0.as_chunks::<8>();
-        for (word, bytes) in words[1..].iter_mut().zip(key) {
-            *word = u64::from_le_bytes(*bytes);
-        }
-    }
-    words[1 + KEY_WORDS..].copy_from_slice(&told);
-    words
-}
-
-type Mapped = (Vec<NonNull<u8>>, Vec<ProcId>);
-
 /// The local addresses of all boards, by rank, if every rank has one.
-fn mapped<D: Device>(comm: &Communicator<D>, own: &Region, keys: &[u64]) -> Option<Mapped> {
-    let board = |(member, words): (ProcId, &[u64; WORDS])| {
-        if words[0] != 1 {
-            return None;
+fn mapped<D: Device>(
+    comm: &Communicator<D>,
+    own: &Region,
+    told: &[Told],
+) -> Option<Box<[NonNull<u8>]>> {
+    let device = comm.device();
+    let board = |(member, told): (ProcId, &Told)| {
+        let key = told.board?;
+        match member.index() == device.attributes().world_rank {
+            true => NonNull::new(own.ptr),
+            false => device.direct(member, &key),
         }
-        if member.index() == comm.device().attributes().world_rank {
-            return NonNull::new(own.ptr);
-        }
-        let mut key = RegionKey([0; 8 * KEY_WORDS]);
-        let (chunks, _) = key.0.as_chunks_mut::<8>();
-        for (bytes, word) in chunks.iter_mut().zip(&words[1..]) {
-            *bytes = word.to_le_bytes();
-        }
-        comm.device().direct(member, &key)
     };
-    let (keys, _) = keys.as_chunks::<WORDS>();
-    let boards: Option<Vec<_>> = comm.group().iter().zip(keys).map(board).collect();
-    let processes = comm.group().iter().collect();
-    boards.map(|boards| (boards, processes))
+    comm.group().iter().zip(told).map(board).collect()
 }
 
 /// Returns a board whose key was told to others but which was never used: no rank looks at it.

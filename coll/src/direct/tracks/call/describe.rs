@@ -2,6 +2,9 @@
 
 use std::ops::Range;
 
+use portolan_core::buffer::TypedBuf;
+use portolan_datatype::Op;
+
 use super::{Call, What};
 use crate::args::{Many, Operation};
 use crate::direct::agree::counts;
@@ -48,12 +51,11 @@ impl<'a> Call<'a> {
         edges: Option<&'a Edges>,
         track: usize,
     ) -> bool {
-        let (limit, rank, size) = (small(track), self.rank, self.size);
         debug_assert!(
             self.place.is_none() && self.sum.is_none(),
             "described already"
         );
-        let all = self.all();
+        let limit = small(track);
         match *operation {
             Operation::Barrier => {
                 self.is(Kind::Barrier, 0, 0, What::Nothing);
@@ -61,13 +63,7 @@ impl<'a> Call<'a> {
                 return true;
             }
             Operation::Bcast { data, root } => {
-                let data = Stream::of(&data);
-                self.is(Kind::Bcast, data.len(), limit, What::Bcast { data, root });
-                self.root = root;
-                (self.looks, self.wakes) = match rank == root {
-                    true => (0, all),
-                    false => (1 << root, 0),
-                };
+                self.spreads(Stream::of(&data), root, limit);
             }
             Operation::Allreduce { send, recv, op } => {
                 let from = send.map_or(recv.ptr, |send| send.ptr);
@@ -81,18 +77,9 @@ impl<'a> Call<'a> {
                 op,
                 root,
             } => {
-                let recv = recv.filter(|_| rank == root);
-                let Some(any) = send.or(recv) else {
+                if !self.reduces_to_root(op, (send, recv), root, limit) {
                     return false;
-                };
-                let items = Items::new(op, any.layout, any.count);
-                let (part, to) = (0..items.count, recv.map(|recv| recv.ptr));
-                self.reduces(Kind::Reduce, limit, items, any.ptr, part, to);
-                self.root = root;
-                (self.looks, self.wakes) = match rank == root {
-                    true => (all, 0),
-                    false => (0, 1 << root),
-                };
+                }
             }
             Operation::ReduceScatter {
                 send,
@@ -100,30 +87,14 @@ impl<'a> Call<'a> {
                 counts,
                 op,
             } => {
-                let from = send.map_or(recv.ptr, |send| send.ptr);
-                let items = Items::new(op, recv.layout, counts.iter().sum());
-                let first = counts[..rank as usize].iter().sum();
-                let part = first..first + counts[rank as usize];
-                let (kind, sum) = counts::kind(counts);
-                let room = items.room() + sum.map_or(0, |_| counts::TAKEN);
-                let fits = items.room() <= limit;
-                self.reduces(kind, limit, items, from, part, Some(recv.ptr));
-                self.place = fits.then(|| Place::of(room));
-                self.sum = sum;
+                self.reduces_to_parts(op, (send, recv), counts, limit);
             }
             Operation::ReduceScatterBlock { send, recv, op } => {
                 let from = send.map_or(recv.ptr, |send| send.ptr);
-                let items = Items::new(op, recv.layout, recv.count * size as usize);
-                let first = recv.count * rank as usize;
-                let part = first..first + recv.count;
-                self.reduces(
-                    Kind::ReduceScatter,
-                    limit,
-                    items,
-                    from,
-                    part,
-                    Some(recv.ptr),
-                );
+                let items = Items::new(op, recv.layout, recv.count * self.size as usize);
+                let first = recv.count * self.rank as usize;
+                let (part, to) = (first..first + recv.count, Some(recv.ptr));
+                self.reduces(Kind::ReduceScatter, limit, items, from, part, to);
             }
             Operation::Scan {
                 send,
@@ -136,19 +107,11 @@ impl<'a> Call<'a> {
                 let items = Items::new(op, recv.layout, recv.count);
                 let part = 0..items.count;
                 self.reduces(kind, limit, items, from, part, Some(recv.ptr));
-                self.looks = (1 << rank) - 1;
-                self.wakes = all & !self.looks;
+                self.looks = (1 << self.rank) - 1;
+                self.wakes = self.all() & !self.looks;
             }
             Operation::Allgather { send, ref recv } => {
-                let own = Stream::block(recv, rank);
-                let send = send.as_ref().map(Stream::of);
-                let len = send.unwrap_or(own).len();
-                let lens = || (0..size).map(|rank| Stream::block(recv, rank).len());
-                let longest = lens().fold(len, usize::max);
-                let place = (longest <= limit).then(|| Place::of(len));
-                self.is(Kind::Allgather, len, limit, What::Allgather { send, recv });
-                self.place = place;
-                self.sum = place.is_none().then(|| counts::sum_of(lens()));
+                self.gathers_everywhere(send.as_ref().map(Stream::of), recv, limit);
             }
             Operation::Gather {
                 send,
@@ -156,18 +119,9 @@ impl<'a> Call<'a> {
                 root,
                 uneven,
             } => {
-                let recv = recv.as_ref().filter(|_| rank == root);
-                let send = send.as_ref().map(Stream::of);
-                let form = match (recv, send) {
-                    (Some(recv), send) => Form::Collect { send, recv, uneven },
-                    (None, Some(block)) => Form::Give { block, root },
-                    (None, None) => return false,
-                };
-                let part = Listed::new(form, (rank, size), limit);
-                let len = part.len();
-                match uneven || len <= limit {
-                    true => self.lists(part),
-                    false => self.goes_by_messages(Kind::Gather, len, root),
+                let block = send.as_ref().map(Stream::of);
+                if !self.gathers(block, recv.as_ref(), (root, uneven), limit) {
+                    return false;
                 }
             }
             Operation::Scatter {
@@ -176,61 +130,164 @@ impl<'a> Call<'a> {
                 root,
                 uneven,
             } => {
-                let send = send.as_ref().filter(|_| rank == root);
-                let recv = recv.as_ref().map(Stream::of);
-                let (form, len) = match (send, recv) {
-                    (Some(send), recv) => {
-                        let len = Stream::block(send, rank).len();
-                        (Form::Distribute { send, recv }, len)
-                    }
-                    (None, Some(block)) => (Form::Take { block, root }, block.len()),
-                    (None, None) => return false,
-                };
-                match uneven || len <= longest_part(size, limit) {
-                    true => self.lists(Listed::new(form, (rank, size), limit)),
-                    false => self.goes_by_messages(Kind::Scatter, len, root),
+                let part = recv.as_ref().map(Stream::of);
+                if !self.scatters(send.as_ref(), part, (root, uneven), limit) {
+                    return false;
                 }
             }
-            Operation::Alltoall {
-                ref send,
-                recv: ref recv @ (Many::Blocks(_) | Many::Layouts(_)),
-            } => {
-                let send = send.as_ref();
-                let form = Form::Exchange { send, recv };
-                self.lists(Listed::new(form, (rank, size), limit));
-            }
-            Operation::Alltoall {
-                ref send,
-                recv: ref recv @ Many::Equal(_),
-            } => {
-                let send = send.as_ref();
-                let len = Stream::block(recv, rank).len();
-                let room = len.saturating_mul(size as usize - 1);
-                self.is(Kind::Alltoall, len, limit, What::Alltoall { send, recv });
-                self.place = (room <= limit).then(|| Place::of(room));
+            Operation::Alltoall { ref send, ref recv } => {
+                self.exchanges(send.as_ref(), recv, limit);
             }
             Operation::NeighbourAllgather { .. } | Operation::NeighbourAlltoall { .. } => {
                 let Some(edges) = edges else { return false };
-                match Along::of(operation, rank, edges, track) {
-                    Some(along) => {
-                        (self.kind, self.len) = (along.kind(), along.len());
-                        [self.looks, self.wakes] = along.looks_and_wakes();
-                        self.place = Some(along.place());
-                        self.what = What::Along(along);
-                    }
-                    // Only the ends of an edge know its length, so none is compared.
-                    None => {
-                        let kind = match operation {
-                            Operation::NeighbourAllgather { .. } => Kind::NeighbourAllgather,
-                            _ => Kind::NeighbourAlltoall,
-                        };
-                        self.goes_by_messages(kind, 0, 0);
-                    }
-                }
+                self.goes_along(operation, edges, track);
             }
         }
         self.settle();
         true
+    }
+
+    #[inline(always)]
+    fn spreads(&mut self, data: Stream<'a>, root: u32, limit: usize) {
+        self.is(Kind::Bcast, data.len(), limit, What::Bcast { data, root });
+        self.root = root;
+        (self.looks, self.wakes) = match self.rank == root {
+            true => (0, self.all()),
+            false => (1 << root, 0),
+        };
+    }
+
+    #[inline(always)]
+    fn reduces_to_root(
+        &mut self,
+        op: &'a Op,
+        (send, recv): (Option<TypedBuf<'a>>, Option<TypedBuf<'a>>),
+        root: u32,
+        limit: usize,
+    ) -> bool {
+        let recv = recv.filter(|_| self.rank == root);
+        let Some(any) = send.or(recv) else {
+            return false;
+        };
+        let items = Items::new(op, any.layout, any.count);
+        let (part, to) = (0..items.count, recv.map(|recv| recv.ptr));
+        self.reduces(Kind::Reduce, limit, items, any.ptr, part, to);
+        self.root = root;
+        (self.looks, self.wakes) = match self.rank == root {
+            true => (self.all(), 0),
+            false => (0, 1 << root),
+        };
+        true
+    }
+
+    /// Parts of several lengths.
+    #[inline(always)]
+    fn reduces_to_parts(
+        &mut self,
+        op: &'a Op,
+        (send, recv): (Option<TypedBuf<'a>>, TypedBuf<'a>),
+        counts: &[usize],
+        limit: usize,
+    ) {
+        let rank = self.rank as usize;
+        let from = send.map_or(recv.ptr, |send| send.ptr);
+        let items = Items::new(op, recv.layout, counts.iter().sum());
+        let first = counts[..rank].iter().sum();
+        let part = first..first + counts[rank];
+        let (kind, sum) = counts::kind(counts);
+        let room = items.room() + sum.map_or(0, |_| counts::TAKEN);
+        let fits = items.room() <= limit;
+        self.reduces(kind, limit, items, from, part, Some(recv.ptr));
+        self.place = fits.then(|| Place::of(room));
+        self.sum = sum;
+    }
+
+    #[inline(always)]
+    fn gathers_everywhere(&mut self, send: Option<Stream<'a>>, recv: &'a Many<'a>, limit: usize) {
+        let len = send.unwrap_or(Stream::block(recv, self.rank)).len();
+        let size = self.size;
+        let lens = || (0..size).map(|rank| Stream::block(recv, rank).len());
+        let longest = lens().fold(len, usize::max);
+        let place = (longest <= limit).then(|| Place::of(len));
+        self.is(Kind::Allgather, len, limit, What::Allgather { send, recv });
+        self.place = place;
+        self.sum = place.is_none().then(|| counts::sum_of(lens()));
+    }
+
+    #[inline(always)]
+    fn gathers(
+        &mut self,
+        send: Option<Stream<'a>>,
+        recv: Option<&'a Many<'a>>,
+        (root, uneven): (u32, bool),
+        limit: usize,
+    ) -> bool {
+        let recv = recv.filter(|_| self.rank == root);
+        let form = match (recv, send) {
+            (Some(recv), send) => Form::Collect { send, recv, uneven },
+            (None, Some(block)) => Form::Give { block, root },
+            (None, None) => return false,
+        };
+        let part = Listed::new(form, (self.rank, self.size), limit);
+        let len = part.len();
+        match uneven || len <= limit {
+            true => self.lists(part),
+            false => self.goes_by_messages(Kind::Gather, len, root),
+        }
+        true
+    }
+
+    #[inline(always)]
+    fn scatters(
+        &mut self,
+        send: Option<&'a Many<'a>>,
+        recv: Option<Stream<'a>>,
+        (root, uneven): (u32, bool),
+        limit: usize,
+    ) -> bool {
+        let send = send.filter(|_| self.rank == root);
+        let (form, len) = match (send, recv) {
+            (Some(send), recv) => {
+                let len = Stream::block(send, self.rank).len();
+                (Form::Distribute { send, recv }, len)
+            }
+            (None, Some(block)) => (Form::Take { block, root }, block.len()),
+            (None, None) => return false,
+        };
+        match uneven || len <= longest_part(self.size, limit) {
+            true => self.lists(Listed::new(form, (self.rank, self.size), limit)),
+            false => self.goes_by_messages(Kind::Scatter, len, root),
+        }
+        true
+    }
+
+    #[inline(always)]
+    fn exchanges(&mut self, send: Option<&'a Many<'a>>, recv: &'a Many<'a>, limit: usize) {
+        let Many::Equal(_) = recv else {
+            let form = Form::Exchange { send, recv };
+            return self.lists(Listed::new(form, (self.rank, self.size), limit));
+        };
+        let len = Stream::block(recv, self.rank).len();
+        let room = len.saturating_mul(self.size as usize - 1);
+        self.is(Kind::Alltoall, len, limit, What::Alltoall { send, recv });
+        self.place = (room <= limit).then(|| Place::of(room));
+    }
+
+    #[inline(always)]
+    fn goes_along(&mut self, operation: &'a Operation<'a>, edges: &'a Edges, track: usize) {
+        if let Some(along) = Along::of(operation, self.rank, edges, track) {
+            (self.kind, self.len) = (along.kind(), along.len());
+            [self.looks, self.wakes] = along.looks_and_wakes();
+            self.place = Some(along.place());
+            self.what = What::Along(along);
+            return;
+        }
+        // Only the ends of an edge know its length, so none is compared.
+        let kind = match operation {
+            Operation::NeighbourAllgather { .. } => Kind::NeighbourAllgather,
+            _ => Kind::NeighbourAlltoall,
+        };
+        self.goes_by_messages(kind, 0, 0);
     }
 
     /// An operation with contributions of `len` bytes, in which all ranks look at all others unless
