@@ -28,7 +28,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let mut bootstrap = job::from_environment()?;
+    let mut bootstrap = job::from_environment(false)?;
     let transport = portolan_ofi::open(&mut *bootstrap, &settings)?;
     let code = if transport.matches() {
         run(&Native::<Single>::new(transport, &settings)?)?

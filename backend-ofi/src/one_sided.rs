@@ -2,9 +2,13 @@
 //!
 //! The sender registers its buffer and tells the receiver where it is. The receiver starts a read
 //! for each piece; a read ends with a completion, as every other operation does. While a read is
-//! under way, the memory that it writes belongs to the provider. Therefore no death is adopted
-//! before the read has ended, and an endpoint with reads under way is closed before its memory is
-//! freed.
+//! under way, the memory that it writes belongs to the provider. Therefore no rank's death is
+//! adopted before the reads from that rank have ended, and an endpoint with reads under way is
+//! closed before its memory is freed.
+//!
+//! Where the owner of a buffer has to poll for a read to get on, an owner that computes keeps a
+//! read waiting. So if all places are taken, and no read has ended for a while, further messages
+//! are streamed by their senders.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,6 +29,10 @@ use crate::send;
 /// Reads that may be under way from one rank.
 const READS: usize = 16;
 
+/// How often in a row there may be no place for a read, without any read ending, before messages
+/// are streamed instead.
+const PATIENCE: u32 = 1000;
+
 /// What peers may read, and the reads from them.
 #[derive(Debug)]
 pub(crate) struct Memory {
@@ -32,6 +40,8 @@ pub(crate) struct Memory {
     reads: Box<[Option<Read>]>,
     /// Reads that have not completed.
     pending: usize,
+    /// How often there was no place for a read since the last one ended.
+    refused: u32,
     /// Reads and remote operations begun so far.
     pub(crate) begun: u64,
     /// The provider no longer reports how they end.
@@ -85,6 +95,7 @@ impl Memory {
             ops: Ops::new(Kind::Read, READS),
             reads: (0..READS).map(|_| None).collect(),
             pending: 0,
+            refused: 0,
             begun: 0,
             stuck: false,
             seen: 0,
@@ -98,6 +109,13 @@ impl Memory {
     /// Whether the provider may access the program's memory.
     pub(crate) fn is_reading(&self) -> bool {
         self.pending > 0 || self.remotes.uses_memory()
+    }
+
+    /// Whether the provider may access memory of the program's in an operation on such peers.
+    pub(crate) fn is_reading_from(&self, peers: impl Fn(u32) -> bool) -> bool {
+        let mut reads = self.reads.iter().flatten();
+        let is_one = |read: &Read| read.state == State::Pending && peers(read.what.peer);
+        reads.any(is_one) || self.remotes.uses_memory_of(&peers)
     }
 
     /// Whether peers may reach memory of this rank.
@@ -156,6 +174,7 @@ impl Memory {
         }
         read.state = if well { State::Done } else { State::Failed };
         self.pending -= 1;
+        self.refused = 0;
         if let Some(region) = read.region.take() {
             self.registrations.end_one(region);
         }
@@ -349,10 +368,13 @@ unsafe fn start(ofi: &mut Ofi, piece: Piece, whose: Whose) -> Pulled {
     let addr = ofi.peers[peer as usize].addr;
     let link = &mut *ofi.link;
     let Some(index) = link.memory.reads.iter().position(Option::is_none) else {
+        // Without such a read, no place will ever be free again.
         let waits = |read: &Read| read.state != State::Abandoned;
-        return match link.memory.reads.iter().flatten().any(waits) {
+        let waits = link.memory.reads.iter().flatten().any(waits);
+        link.memory.refused = link.memory.refused.saturating_add(1);
+        return match waits && link.memory.refused < PATIENCE {
             true => Pulled::Later,
-            false => Pulled::Stream, // No place will ever be free again.
+            false => Pulled::Stream,
         };
     };
     let registrations = &mut link.memory.registrations;
@@ -551,6 +573,70 @@ mod tests {
         }
         withdraw(&mut two, &exposed[1]);
         assert!(targets[READS] == source);
+    }
+
+    /// Ranks that compute keep reads from them waiting, but neither messages from others nor the
+    /// news of a death.
+    #[test]
+    #[expect(clippy::print_stderr, reason = "skips are counted by the runner")]
+    fn who_computes_keeps_nobody_from_others() {
+        const LEN: usize = 1 << 20;
+        let mut settings = Settings::default();
+        settings.set("OFI_PROVIDER", "tcp").unwrap();
+        settings.set("OFI_INTERFACE", "lo").unwrap();
+        let opened = in_process(4, &settings).map(|ranks| <[Ofi; 4]>::try_from(ranks).unwrap());
+        let [mut reader, mut computing, mut waiting, third] = match opened {
+            Ok(ranks) if ranks[0].link.domain.rma => ranks,
+            Ok(_) => return eprintln!("skipped: reading a peer's memory: the provider cannot"),
+            Err(why) => return eprintln!("skipped: reading a peer's memory: {why}"),
+        };
+        let source = vec![7_u8; LEN];
+        let mut targets = vec![vec![0_u8; LEN]; READS + 1];
+        let exposed = [&mut computing, &mut waiting]
+            .map(|owner| expose(owner, source.as_ptr(), LEN).unwrap());
+        let places: Vec<*mut u8> = targets.iter_mut().map(|one| one.as_mut_ptr()).collect();
+        // SAFETY: as many bytes are there until the reads are over.
+        let read = |reader: &mut Ofi, peer: u32, at: *mut u8| unsafe {
+            pull(reader, peer, &exposed[peer as usize - 1], 0, at, LEN)
+        };
+        // All places are taken by reads from a rank that polls no more once it is connected.
+        for (number, &at) in places[..READS].iter().enumerate() {
+            while reader.link.memory.reads.iter().flatten().count() == number {
+                assert_eq!(read(&mut reader, 1, at), Pulled::Later);
+                progress::poll(&mut reader, &mut Nobody);
+                if number == 0 && !reader.link.memory.is_reading() {
+                    progress::poll(&mut computing, &mut Nobody);
+                }
+            }
+        }
+        assert!(reader.link.memory.is_reading_from(|peer| peer == 1));
+        let mut polls = 0;
+        let way = loop {
+            match read(&mut reader, 2, places[READS]) {
+                Pulled::Later => {}
+                way => break way,
+            }
+            progress::poll(&mut reader, &mut Nobody);
+            polls += 1;
+            assert!(polls < 5_000_000, "it waits for who computes");
+        };
+        assert_eq!(way, Pulled::Stream);
+        reader.declare_failed(3, "a test says so");
+        while reader.failures() == 0 {
+            progress::poll(&mut reader, &mut Nobody);
+            polls += 1;
+            assert!(polls < 5_000_000, "the death waits for who computes");
+        }
+        assert!(
+            reader.link.memory.is_reading_from(|peer| peer == 1),
+            "still"
+        );
+        while reader.link.memory.is_reading() {
+            progress::poll(&mut reader, &mut Nobody);
+            progress::poll(&mut computing, &mut Nobody);
+        }
+        assert!(targets[..READS].iter().all(|target| *target == source));
+        drop((third, computing, waiting));
     }
 
     /// The engine ends a message to a dead rank, and the program frees its buffer.

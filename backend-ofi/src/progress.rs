@@ -513,13 +513,15 @@ fn adopt<S: Sink>(ofi: &mut Ofi, delivered: usize, sink: &mut S) {
     }
 }
 
-/// Adopts the known deaths, unless a read is in progress or operations are to be abandoned: an
-/// engine that is told of a death takes its buffers back.
+/// Adopts the known deaths, unless reads from the dead are in progress or operations are to be
+/// abandoned: an engine that is told of a rank's death takes the buffers of operations with that
+/// rank back. (A rank that is held to be dead itself takes back all of them.)
 pub(crate) fn believe(ofi: &mut Ofi) {
     let memory = &ofi.link.memory;
-    let reading = memory.is_reading();
     let dead = |peer| ofi.shared.deaths.is_dead(peer);
-    let lent = reading || ofi.link.matches || memory.is_offered();
+    let outcast = dead(ofi.rank);
+    let reading = memory.is_reading_from(|peer| outcast || dead(peer));
+    let lent = memory.is_reading() || ofi.link.matches || memory.is_offered();
     if lent || memory.remotes.concern(dead) {
         // With their connections shut, these operations end now or never. Until they end, they
         // occupy places that operations on living ranks need. Through these connections, a rank

@@ -18,7 +18,7 @@ static ALLOCATOR: SharedAllocator = SharedAllocator::new();
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let settings = Settings::from_env()?;
-    let mut bootstrap = job::from_environment()?;
+    let mut bootstrap = job::from_environment(false)?;
     let transport = portolan_shm::open(&mut *bootstrap, &settings)?;
     let engine = Engine::<Shm, Single>::new(transport, &settings)?;
     let filter = std::env::args().nth(1).unwrap_or_default();

@@ -6,6 +6,7 @@
 
 use std::num::NonZeroU64;
 
+use portolan_core::error::OWN_FAILURE;
 use portolan_core::transport::{Header, Sent};
 use portolan_core::{Error, ErrorKind};
 
@@ -416,6 +417,6 @@ pub(crate) fn misbehaved(shm: &mut Shm, peer: u32, what: &str) {
 fn exhausted(shm: &mut Shm, peer: u32, why: &str) -> Sent {
     portolan_core::log!(ERROR, rank = shm.rank, peer, why, "shared memory ran out");
     shm.segment.fail(shm.rank, why);
-    shm.outgoing[peer as usize].refuse(why);
+    shm.outgoing[peer as usize].refuse(&format!("{OWN_FAILURE}{why}"));
     Sent::Gone
 }

@@ -77,6 +77,8 @@ pub struct Shm {
     pub(crate) met_death: bool,
     bell: Arc<RankBell>,
     watcher: Option<Watcher>,
+    /// The process that this rank belongs to.
+    process: u32,
     /// Set when the program has failed: `close` then does not report an orderly end, and peers take
     /// the end of the process for this rank's death.
     silent: bool,
@@ -129,6 +131,7 @@ impl Shm {
                 unsure: std::sync::atomic::AtomicBool::new(false),
             }),
             watcher,
+            process: std::process::id(),
             silent: false,
             segment,
         })
@@ -458,6 +461,10 @@ unsafe impl Transport for Shm {
     }
 
     fn close(&mut self) {
+        // A child that has been forked shares its parent's memory, but is not the rank.
+        if std::process::id() != self.process {
+            return;
+        }
         if std::thread::panicking() {
             self.segment.fail(self.rank, "it panicked");
         }

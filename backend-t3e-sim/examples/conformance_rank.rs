@@ -13,7 +13,7 @@ use portolan_t3e_sim::{T3e, device};
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let settings = Settings::from_env()?;
-    let mut bootstrap = job::from_environment()?;
+    let mut bootstrap = job::from_environment(false)?;
     let config = device::config(bootstrap.size(), &settings)?;
     let pe = portolan_t3e_sim::open(&mut *bootstrap, &config)?;
     let t3e = T3e::new(pe, &settings, true)?;

@@ -10,6 +10,10 @@ use crate::status::Status;
 /// Why an operation on a peer that has left the job in good order fails.
 pub(crate) const LEFT: &str = "it has left the job";
 
+/// How the reason begins by which a transport, or the engine, ends operations of a rank that has
+/// itself failed.
+pub const OWN_FAILURE: &str = "this rank was declared failed: ";
+
 /// A result of the device layer.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -168,9 +172,14 @@ impl Error {
     }
 
     /// The error of an operation that needs a rank that has died or left. `why` is the reason that
-    /// the device gives.
+    /// the device gives. If that begins with [`OWN_FAILURE`], the error is about the rank that
+    /// returns it, and names no [`peer`](Self::peer).
     #[cold]
     pub fn peer_failed(peer: u32, why: &str) -> Self {
+        if why.starts_with(OWN_FAILURE) {
+            return Self::new(ErrorKind::PeerFailed, why.to_owned())
+                .remedy("remove that cause: the other ranks hold this one to be dead, and it can talk to none of them");
+        }
         if why == LEFT {
             return Self::new(
                 ErrorKind::PeerFailed,
@@ -184,8 +193,8 @@ impl Error {
             format!("world rank {peer} has failed: {why}"),
         )
         .remedy(
-            "look at the output of the rank that failed; under PORTOLAN_ON_FAILURE=return the others can go on \
-             without it, on a communicator of those that live",
+            "look at the output of the rank that failed; the others can go on without it, on a communicator of \
+             those that live (PORTOLAN_ON_FAILURE=return)",
         )
         .about_peer(peer)
     }

@@ -507,15 +507,18 @@ fn a_dry_run_says_what_it_would_do_and_does_nothing() {
     for kind in ["latency", "failure"] {
         bench(&[kind, "--dry-run", "--transport", "shm,pigeon"])
             .expect_code(2)
-            .expect_err(&["pigeon is not compiled into this program; choose from shm"]);
+            .expect_err(&["pigeon is no transport; choose from shm"]);
     }
 }
 
 #[test]
 fn a_transport_that_is_not_there_is_refused() {
+    bench(&["latency", "--transport", "shm,shm"])
+        .expect_code(2)
+        .expect_err(&["--transport: shm is named twice"]);
     let said = bench(&["latency", "--transport", "pigeon"]);
     said.expect_code(2)
-        .expect_err(&["--transport: pigeon is not compiled into this program; choose from shm"]);
+        .expect_err(&["--transport: pigeon is no transport; choose from shm"]);
     // Once, and not by each rank; nor is what no rank of processes can use offered.
     assert_eq!(said.err.lines().count(), 1, "{}", said.err);
     assert!(!said.err.contains("memory"), "{}", said.err);
@@ -523,7 +526,7 @@ fn a_transport_that_is_not_there_is_refused() {
     command.env("PORTOLAN_TRANSPORT", "pigeon");
     let said = outcome(command, b"");
     said.expect_code(2).expect_err(&[
-        "PORTOLAN_TRANSPORT: pigeon is not",
+        "PORTOLAN_TRANSPORT: pigeon is no",
         "or unset PORTOLAN_TRANSPORT",
     ]);
     assert_eq!(said.err.lines().count(), 1, "{}", said.err);

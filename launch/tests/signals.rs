@@ -310,3 +310,28 @@ fn a_parent_that_does_not_care_for_its_children_does_no_harm() {
         .args(least);
     outcome(command, b"").expect_code(0);
 }
+
+#[test]
+fn a_job_that_is_being_started_can_be_ended() {
+    // So many take seconds to start.
+    const RANKS: &str = "2000";
+    let child = portolan(&["run", "-n", RANKS, "--", "sleep", "60"])
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = child.id();
+    let children = format!("/proc/{pid}/task/{pid}/children");
+    // The guard, and at least one rank.
+    wait_until("it starts ranks", || {
+        let children = std::fs::read_to_string(&children);
+        children.is_ok_and(|pids| pids.split_whitespace().count() > 1)
+    });
+    signal(pid, libc::SIGTERM);
+    let outcome = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&outcome.stderr);
+    assert!(
+        said.contains("got SIGTERM when ") && said.contains(" of 2000 ranks"),
+        "{said}"
+    );
+    assert_eq!(outcome.status.code(), Some(128 + libc::SIGTERM), "{said}");
+}

@@ -67,6 +67,18 @@ fn main() -> ExitCode {
                 assert!(!apart.out.contains("poll 0 times"), "{apart:#?}");
                 Ok(())
             }),
+            Trial::test("who_has_not_come_to_the_start_is_named", || {
+                for options in [&OPTIONS[..], &OPTIONS[..2]] {
+                    let outcome = rank::play(options, 3, "absent");
+                    outcome.expect_code(124).expect_err(&[
+                        "who waits for whom: 2 of 3 ranks have waited for long\n",
+                        "\n  rank 1: not yet there: has not called `init`",
+                        "\n  ranks 0, 2: at the start of the job, waiting for the others\n",
+                    ]);
+                    assert_eq!(outcome.err.matches("who waits").count(), 1, "{outcome:#?}");
+                }
+                Ok(())
+            }),
             Trial::test("nothing_is_said_unless_it_is_asked_for", || {
                 let outcome = rank::play(&["--timeout", "2"], 2, "embrace");
                 outcome.expect_code(124);
@@ -81,6 +93,10 @@ fn play(role: &str) -> ExitCode {
     match role {
         "embrace" => portolan::run(embrace),
         "manner" => portolan::run(manner),
+        "absent" if std::env::var("PMI_RANK").as_deref() == Ok("1") => loop {
+            std::thread::park();
+        },
+        "absent" => portolan::run(|_world| -> Result<()> { Ok(()) }),
         "allowed" => {
             for processor in portolan_benches::allowed_processors() {
                 println!("{processor}");

@@ -88,7 +88,7 @@ fn process() -> Result<(), Box<dyn std::error::Error>> {
     if settings.transport() != Some("t3e-sim") {
         return Err("the launcher has not handed the transport on".into());
     }
-    let mut bootstrap = job::from_environment()?;
+    let mut bootstrap = job::from_environment(false)?;
     let config = device::config(bootstrap.size(), &settings)?;
     let pe = open(&mut *bootstrap, &config)?;
     let size = bootstrap.size();

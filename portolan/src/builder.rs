@@ -137,7 +137,8 @@ impl<L: Level> Builder<L> {
         connection: &mut Option<Box<dyn Bootstrap>>,
     ) -> Result<Hosted<AnyDevice<L>>> {
         let settings = self.settings()?;
-        let bootstrap = connection.insert(job::from_environment().map_err(job_error)?);
+        let bootstrap = connection
+            .insert(job::from_environment(settings.allow_singleton()).map_err(job_error)?);
         let choice = agree(bootstrap.as_mut(), &settings)?;
         let (rank, size, kind) = (bootstrap.rank(), bootstrap.size(), bootstrap.kind());
         if rank == 0 {
@@ -281,14 +282,26 @@ fn not_here(name: &str) -> Error {
     .remedy("please report it; until then choose another with PORTOLAN_TRANSPORT")
 }
 
-/// Prints warnings for misspelt settings, and the line that `PORTOLAN_REPORT` asks for.
+/// Prints warnings, for misspelt settings and for a transport that is not the one to be expected,
+/// and the line that `PORTOLAN_REPORT` asks for.
 fn announce(settings: &Settings, choice: &Choice, size: u32, kind: &str) {
     let mut text = String::new();
     for unknown in settings.unknown() {
         text.push_str(&format!("portolan: warning: {unknown}\n"));
     }
+    let Choice {
+        name,
+        why,
+        passed_over,
+    } = choice;
+    if !passed_over.is_empty() {
+        text.push_str(&format!(
+            "portolan: warning: the transport is {name}, because a better one cannot be used: {} \
+             (PORTOLAN_TRANSPORT={name} asks for it without this warning)\n",
+            passed_over.join("; ")
+        ));
+    }
     if settings.report() {
-        let Choice { name, why } = choice;
         let version = env!("CARGO_PKG_VERSION");
         text.push_str(&format!(
             "portolan {version}: {size} rank(s) ({kind}), transport {name} ({why})\n"

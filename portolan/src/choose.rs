@@ -251,6 +251,9 @@ impl Vote {
 pub(crate) struct Choice {
     pub(crate) name: String,
     pub(crate) why: String,
+    /// Better transports that were to be expected here, each with the reason why not all ranks can
+    /// use it.
+    pub(crate) passed_over: Vec<String>,
 }
 
 /// Finds the transport that all ranks of a job of processes use. Collective.
@@ -311,16 +314,34 @@ pub(crate) fn decide(votes: &[Arc<Vote>]) -> Result<Choice> {
         Some(Wanted { name, by }) if usable(name) => Ok(Choice {
             name: name.clone(),
             why: format!("asked for: {by}"),
+            passed_over: Vec::new(),
         }),
         Some(wanted) => Err(refusal::wanted(votes, wanted, &usable)),
-        None => match first.candidates.iter().find(|(name, _)| usable(name)) {
-            Some((name, _)) => Ok(Choice {
-                name: name.clone(),
+        None => match first.candidates.iter().position(|(name, _)| usable(name)) {
+            Some(at) => Ok(Choice {
+                name: first.candidates[at].0.clone(),
                 why: "the best usable one".to_owned(),
+                passed_over: passed_over(votes, &first.candidates[..at]),
             }),
             None => Err(refusal::none_usable(votes, &usable)),
         },
     }
+}
+
+/// Why each of these transports is not usable, unless the ranks are on several nodes, which is
+/// reason enough.
+fn passed_over(votes: &[Arc<Vote>], better: &[(String, Option<String>)]) -> Vec<String> {
+    if votes
+        .iter()
+        .any(|vote| vote.node.identity != votes[0].node.identity)
+    {
+        return Vec::new();
+    }
+    let reasons = better.iter().flat_map(|(name, _)| {
+        let reasons = refusal::reasons(votes, name);
+        reasons.into_iter().map(move |why| format!("{name}: {why}"))
+    });
+    reasons.collect()
 }
 
 /// Variables of libraries below the transports, with the values that a launcher gives to every rank
@@ -374,7 +395,13 @@ mod tests {
         let here = vote(None, &[("shm", None), ("memory", None)]);
         let there = vote(None, &[("shm", Some("no memfd")), ("memory", None)]);
         assert_eq!(decide(&[here.clone(), here.clone()]).unwrap().name, "shm");
-        assert_eq!(decide(&[here, there]).unwrap().name, "memory");
+        let second = decide(&[here.clone(), there.clone()]).unwrap();
+        assert_eq!(second.name, "memory");
+        assert_eq!(second.passed_over, ["shm: no memfd (rank 1)"]);
+        assert!(decide(&[here]).unwrap().passed_over.is_empty());
+        let wanted = [("shm", Some("no memfd")), ("memory", None)];
+        let wanted = decide(&[vote(Some("memory"), &wanted)]).unwrap();
+        assert!(wanted.passed_over.is_empty(), "nobody wanted another");
     }
 
     #[test]

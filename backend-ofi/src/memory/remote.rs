@@ -30,6 +30,9 @@ use crate::send;
 
 /// Most operations that may be under way from one rank.
 const UNDER_WAY: usize = 64;
+/// Slots that only peers take that have none. Where a rank has to poll for an operation on its
+/// memory to end, one that computes keeps its slots.
+const RESERVE: usize = 16;
 /// Longest operation that passes through the transport's memory.
 const SHORT: usize = 8 << 10;
 /// Longest part of an operation, even if the provider would take more.
@@ -131,6 +134,17 @@ impl Remotes {
         self.long > 0
     }
 
+    /// Whether the provider may access the program's memory in an operation on such a peer.
+    pub(crate) fn uses_memory_of(&self, peers: impl Fn(u32) -> bool) -> bool {
+        let mut slots = self.slots.iter().flatten();
+        slots.any(|slot| slot.kind.uses_memory() && peers(slot.peer))
+    }
+
+    /// Whether a peer may have another slot: the last ones are for peers that have none.
+    fn may_have_another(&self, peer: u32) -> bool {
+        self.free.len() > RESERVE || !self.slots.iter().flatten().any(|slot| slot.peer == peer)
+    }
+
     /// Whether no operation is under way.
     pub(crate) fn is_idle(&self) -> bool {
         self.free.len() == self.slots.len()
@@ -210,9 +224,13 @@ pub(crate) unsafe fn begin(
     if let Some(stream) = &mut ofi.stream {
         stream.turned();
     }
-    let Some(&slot) = ofi.link.memory.remotes.free.last() else {
+    let remotes = &ofi.link.memory.remotes;
+    let Some(&slot) = remotes.free.last() else {
         return no_slot(ofi);
     };
+    if !remotes.may_have_another(peer) {
+        return Begun::Full;
+    }
     let place = Place::of_token(token);
     let len = what.len().min(ofi.link.memory.remotes.longest);
     let goal = Goal {

@@ -203,7 +203,8 @@ impl Tags {
                 self.counts.sent += 1;
                 ofi.peers[peer as usize].injected = peer != ofi.rank;
             }
-            // The peer has left: the message is lost.
+            // The peer has left: the message is lost. A synchronous send cannot have been matched.
+            Some(Sent::Done) if send.awaited => self.finish(number, End::Failed(peer)),
             Some(Sent::Done) => self.finish(number, End::Over(Status::EMPTY)),
             // This rank's death would not end what it sends to itself.
             Some(Sent::Gone) if peer == ofi.rank => self.finish(number, End::Failed(peer)),
@@ -251,7 +252,10 @@ impl Tags {
             }
             return; // Another peer's death is adopted later, and ends this.
         }
-        if !awaited || matched.error != 0 {
+        // The peer has left.
+        if awaited && matched.error != 0 {
+            self.finish(matched.index, End::Failed(peer));
+        } else if !awaited {
             self.finish(matched.index, End::Over(Status::EMPTY));
         }
     }

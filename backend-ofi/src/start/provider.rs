@@ -251,13 +251,7 @@ fn suited(library: Library, config: &Config) -> Result<Vec<Info>> {
             "no provider of libfabric has reliable datagrams{also}: {why}"
         ))
     })?;
-    let mut there: Vec<String> = Vec::new();
-    for info in &listed {
-        let name = offer(info, None).to_string();
-        if !there.contains(&name) {
-            there.push(name);
-        }
-    }
+    let there = inventory(&listed);
     let interfaces = Interfaces::now();
     let (mut suited, dead): (Vec<Info>, Vec<Info>) = listed
         .into_iter()
@@ -271,21 +265,43 @@ fn suited(library: Library, config: &Config) -> Result<Vec<Info>> {
             return Err(is_down(name, &there));
         }
         return Err(no_provider(format!(
-            "no provider of libfabric is as wanted ({}); there are: {}",
+            "no provider of libfabric is as wanted ({}); there are: {there}",
             config.wishes(),
-            there.join(", ")
         )));
     }
     suited.sort_by_key(|info| merit(info, config));
     Ok(suited)
 }
 
+/// The providers of a list, each with its domains: `tcp;ofi_rxm (eth0, lo), shm`.
+fn inventory(listed: &[Info]) -> String {
+    let mut providers: Vec<(String, Vec<String>)> = Vec::new();
+    for info in listed {
+        let (provider, domain) = (info.provider(), info.domain());
+        let at = match providers.iter().position(|(known, _)| *known == provider) {
+            Some(at) => at,
+            None => {
+                providers.push((provider, Vec::new()));
+                providers.len() - 1
+            }
+        };
+        let (provider, domains) = &mut providers[at];
+        if domain != *provider && !domains.contains(&domain) {
+            domains.push(domain);
+        }
+    }
+    let texts = providers
+        .iter()
+        .map(|(provider, domains)| match domains.is_empty() {
+            true => provider.clone(),
+            false => format!("{provider} ({})", domains.join(", ")),
+        });
+    texts.collect::<Vec<_>>().join(", ")
+}
+
 /// The error for an interface that is the only one wanted.
-fn is_down(name: &str, there: &[String]) -> Error {
-    let what = format!(
-        "interface {name} is down, and no other is as wanted; there are: {}",
-        there.join(", ")
-    );
+fn is_down(name: &str, there: &str) -> Error {
+    let what = format!("interface {name} is down, and no other is as wanted; there are: {there}");
     Error::new(ErrorKind::TransportUnavailable, what).remedy(format!(
         "bring it up (ip link set {name} up), or name another with PORTOLAN_OFI_INTERFACE (`portolan info` lists them)"
     ))

@@ -5,7 +5,7 @@ use portolan_core::{Error, ErrorKind, Result, lines};
 use portolan_datatype::{Layout, MsgRep, Op, bytes};
 
 use crate::args::Many;
-use crate::direct::boards::board::CHUNK;
+use crate::direct::boards::board::{CHUNK, Header};
 use crate::schedule::{Base, Builder, Span};
 
 /// A buffer as the stream of its packed bytes, for operations that move data.
@@ -252,6 +252,40 @@ impl<'a> Items<'a> {
     #[inline]
     pub(in crate::direct) fn len(&self) -> usize {
         self.count * self.layout.size()
+    }
+
+    /// The length that ranks show, and compare. Items with gaps, or out of order, lie on a board as
+    /// they lie in memory. Ranks whose items lie in different ways would combine what does not
+    /// belong together, or even take different numbers of steps. So such items have a length of
+    /// their own, which no other items are likely to have.
+    #[inline]
+    pub(in crate::direct) fn shown_len(&self) -> usize {
+        match self.contiguous {
+            true => self.len(),
+            false => self.mark(),
+        }
+    }
+
+    /// The length that stands for items with gaps ([`Header::GAPS`]).
+    #[inline(never)]
+    fn mark(&self) -> usize {
+        let (len, reach) = (self.len(), self.reach());
+        if len == 0 {
+            return 0;
+        }
+        let layout = self.layout;
+        let facts = [
+            len as u64,
+            reach.start as u64,
+            reach.end as u64,
+            layout.extent() as u64,
+            layout.size() as u64,
+        ];
+        // The golden ratio, in 64 bits: its products differ in their upper halves.
+        let mix =
+            |sum: u64, fact: u64| (sum.rotate_left(23) ^ fact).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let hash = facts.into_iter().fold(1, mix) >> 32;
+        Header::GAPS.start + (hash as usize) % Header::GAPS.len()
     }
 
     /// The range of bytes that the items reach over, relative to displacement 0 of the first.

@@ -177,7 +177,8 @@ settings! {
     /// decides for all.
     "LOG" => log: LogLevel, default "warn", unit "";
 
-    /// Where to write a trace of every message. `%r` in the name stands for the rank.
+    /// Where to write a trace of every message. `%r` in the name stands for the rank; without it,
+    /// in a job of several ranks, the rank follows the name.
     "TRACE" => trace: Option<PathBuf>, default "", unit "";
 
     /// Starts as a job of one rank even where a launcher has left signs that cannot be understood.

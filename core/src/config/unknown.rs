@@ -33,8 +33,8 @@ pub fn nearest(name: &str) -> Option<&'static str> {
 /// The one of these names that is closest to `name`, whatever the case of their letters, if it is
 /// close enough to be what was meant.
 ///
-/// A third of the letters may differ, or half of them if the first word is the same (`EAGER_LIMIT`
-/// for `EAGER_MAX`).
+/// A third of the letters may differ (of a few letters, one), or half of them if the first word is
+/// the same (`EAGER_LIMIT` for `EAGER_MAX`).
 #[must_use]
 pub fn nearest_of<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.to_ascii_uppercase();
@@ -44,7 +44,7 @@ pub fn nearest_of<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> O
         let allowed = if same_word {
             name.len() / 2
         } else {
-            (name.len() / 3).max(2)
+            (name.len() / 3).max(1)
         };
         let distance = distance(&name, &upper);
         (distance <= allowed && distance < upper.len()).then_some((distance, other))
@@ -107,11 +107,13 @@ mod tests {
             assert_eq!(nearest(slip), Some(meant), "{slip}");
         }
         assert_eq!(nearest("QUITE_ANOTHER_THING"), None);
+        assert_eq!(nearest("FOO"), None, "LOG has one letter of it");
         assert_eq!(nearest(""), None);
         let known = ["shm", "ofi", "t3e-sim"];
         for (slip, meant) in [("SHM", "shm"), ("of", "ofi"), ("t3e_sim", "t3e-sim")] {
             assert_eq!(nearest_of(slip, known), Some(meant), "{slip}");
         }
         assert_eq!(nearest_of("pigeons", known), None);
+        assert_eq!(nearest_of("foo", known), None);
     }
 }

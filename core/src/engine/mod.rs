@@ -50,7 +50,7 @@ use crate::config::Settings;
 use crate::device::{Attributes, Caps, Which};
 use crate::error::Result;
 use crate::level::{Level, StateLock};
-use crate::observe::{Counters, Tracer};
+use crate::observe::{Counters, Tracer, of_rank};
 use crate::transport::{Transport, TransportCaps};
 use shared::Shared;
 use state::State;
@@ -117,8 +117,8 @@ impl<T: Transport, L: Level> Engine<T, L> {
         let mut state = State::new(transport, settings, Arc::clone(&shared));
         let attributes = attributes::<T, L>(&state, one_node);
         if let Some(path) = settings.trace() {
-            let name = path.to_string_lossy().replace("%r", &rank.to_string());
-            state.proto.tracer = Some(Tracer::create(name.as_ref(), rank)?);
+            let name = of_rank(path, rank, size);
+            state.proto.tracer = Some(Tracer::create(&name, rank)?);
             state.proto.traced = true;
         }
         let state = L::Lock::new(state);

@@ -1,12 +1,13 @@
 //! Finds out from the environment which job this process belongs to.
 
 use super::single::Single;
-use super::{ALLOW_SINGLETON_VARIABLE, Bootstrap, JobError, foreign, pmi1};
+use super::{Bootstrap, JobError, foreign, pmi1};
 
 /// Joins the job that the environment describes.
 ///
 /// Looks for, in this order: a PMI-1 launcher (`PMI_FD`, or `PMI_PORT`); signs of a launcher whose
-/// protocol it cannot speak, which are an error; otherwise it makes a job of one.
+/// protocol it cannot speak, which are an error unless `alone` is set (the setting
+/// `ALLOW_SINGLETON`); otherwise it makes a job of one.
 ///
 /// Takes ownership of the descriptors that the launcher left for this process, and marks them
 /// close-on-exec so that programs started by this one do not inherit them. So a process can join
@@ -14,8 +15,8 @@ use super::{ALLOW_SINGLETON_VARIABLE, Bootstrap, JobError, foreign, pmi1};
 ///
 /// # Errors
 /// [`JobError::ForeignLauncher`], [`JobError::BadVariable`], or the launcher's failure.
-pub fn from_environment() -> Result<Box<dyn Bootstrap>, JobError> {
-    from_variables(&|name| std::env::var(name).ok())
+pub fn from_environment(alone: bool) -> Result<Box<dyn Bootstrap>, JobError> {
+    from_variables(&|name| std::env::var(name).ok(), alone)
 }
 
 /// Like [`from_environment`], with the variables given by a function: for tests, and for hosts that
@@ -25,12 +26,13 @@ pub fn from_environment() -> Result<Box<dyn Bootstrap>, JobError> {
 /// As [`from_environment`].
 pub fn from_variables(
     lookup: &dyn Fn(&str) -> Option<String>,
+    alone: bool,
 ) -> Result<Box<dyn Bootstrap>, JobError> {
     let variables = Variables::new(lookup);
     if let Some(connection) = pmi1::connect(&variables)? {
         return Ok(connection);
     }
-    if !variables.flag(ALLOW_SINGLETON_VARIABLE) {
+    if !alone {
         foreign::refuse(&variables)?;
     }
     Ok(Box::new(Single::new()))
@@ -65,47 +67,42 @@ impl<'a> Variables<'a> {
             }),
         }
     }
-
-    fn flag(&self, name: &str) -> bool {
-        self.get(name)
-            .is_some_and(|value| matches!(value.as_str(), "1" | "on" | "true" | "yes"))
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn join(set: &[(&str, &str)]) -> Result<Box<dyn Bootstrap>, JobError> {
-        from_variables(&|name| {
+    fn join(set: &[(&str, &str)], alone: bool) -> Result<Box<dyn Bootstrap>, JobError> {
+        let lookup = |name: &str| {
             set.iter()
                 .find(|(known, _)| *known == name)
                 .map(|(_, value)| (*value).to_owned())
-        })
+        };
+        from_variables(&lookup, alone)
     }
 
     #[test]
     fn no_launcher_is_a_job_of_one() {
-        let job = join(&[]).unwrap();
+        let job = join(&[], false).unwrap();
         assert_eq!((job.rank(), job.size(), job.kind()), (0, 1, "single"));
         assert_eq!(job.inherited("shm"), None);
     }
 
     #[test]
     fn foreign_signs_refuse_unless_alone_is_what_is_wanted() {
-        let signs = [("PMIX_RANK", "0"), (ALLOW_SINGLETON_VARIABLE, "1")];
+        let signs = [("PMIX_RANK", "0")];
         assert!(matches!(
-            join(&signs[..1]),
+            join(&signs, false),
             Err(JobError::ForeignLauncher { .. })
         ));
-        assert_eq!(join(&signs).unwrap().size(), 1);
+        assert_eq!(join(&signs, true).unwrap().size(), 1);
     }
 
     #[test]
     fn nonsense_in_the_launchers_variables_is_named() {
-        let error = join(&[("PMI_FD", "five"), ("PMI_RANK", "0"), ("PMI_SIZE", "2")])
-            .err()
-            .unwrap();
+        let set = [("PMI_FD", "five"), ("PMI_RANK", "0"), ("PMI_SIZE", "2")];
+        let error = join(&set, false).err().unwrap();
         assert!(
             error.to_string().starts_with("PMI_FD=five is not a number"),
             "{error}"

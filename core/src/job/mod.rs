@@ -39,6 +39,3 @@ pub use in_process::{InProcess, in_process, stepwise};
 /// It equals the name of the job's PMI key-value space. So a rank can tell whether the launcher
 /// that it talks to has set the variable, or the launcher of an outer job has.
 pub const JOB_ID_VARIABLE: &str = "PORTOLAN_JOB_ID";
-
-/// Environment variable that allows a job of one under signs of a foreign launcher.
-pub const ALLOW_SINGLETON_VARIABLE: &str = "PORTOLAN_ALLOW_SINGLETON";

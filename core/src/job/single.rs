@@ -70,7 +70,12 @@ impl Bootstrap for Single {
     }
 
     fn abort(&mut self, code: i32, message: &str) {
-        crate::log!(ERROR, code, message, "job of one aborted");
+        crate::log!(
+            ERROR,
+            code,
+            reason = message,
+            "the job, of one rank, was aborted"
+        );
     }
 
     fn finalize(&mut self) -> Result<(), JobError> {

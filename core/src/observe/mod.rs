@@ -5,5 +5,5 @@ mod trace;
 mod waiting;
 
 pub use counters::Counters;
-pub(crate) use trace::{Event, Tracer};
+pub(crate) use trace::{Event, Tracer, of_rank};
 pub use waiting::{WaitKind, Waiting};

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufWriter, LineWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -82,6 +82,16 @@ impl Drop for Tracer {
     fn drop(&mut self) {
         let _ = self.to.flush();
     }
+}
+
+/// The trace file of a rank: `%r` in its name stands for the rank. Without it, the ranks of a job
+/// of several would overwrite each other's; then the rank follows the name.
+pub(crate) fn of_rank(path: &Path, rank: u32, size: u32) -> PathBuf {
+    let name = path.to_string_lossy();
+    if name.contains("%r") || size == 1 {
+        return name.replace("%r", &rank.to_string()).into();
+    }
+    format!("{name}.{rank}").into()
 }
 
 fn create(path: &Path) -> Result<File> {

@@ -127,6 +127,26 @@ impl Need {
     }
 }
 
+/// Memory that the process of a rank takes at least: its stack, heap and tables.
+const PROCESS: u64 = 1 << 20;
+
+/// Refuses more ranks than there is memory for, whatever they do.
+pub(super) fn check_processes(ranks: u32) -> Result<(), String> {
+    check_processes_against(ranks, memory_left::room().map(|room| room.bytes))
+}
+
+fn check_processes_against(ranks: u32, left: Option<u64>) -> Result<(), String> {
+    let need = u64::from(ranks) * PROCESS;
+    match left {
+        Some(left) if need > left => Err(format!(
+            "{ranks} ranks need {} MiB or more, and {} MiB are left here: start fewer",
+            need >> 20,
+            left >> 20
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Refuses messages for which there is not enough memory.
 pub(super) fn check(args: &BenchArgs, ranks: Ranks) -> Result<(), String> {
     check_against(args, ranks, memory_left::room().map(|room| room.bytes))
@@ -183,6 +203,18 @@ mod tests {
     fn checked(words: &str, ranks: Ranks) -> Result<(), String> {
         let words = std::iter::once("bench").chain(words.split(' '));
         check_against(&Line::parse_from(words).bench, ranks, Some(100 << 20))
+    }
+
+    #[test]
+    fn more_ranks_than_there_is_memory_for_are_refused() {
+        for (ranks, left, fits) in [
+            (100, Some(100 << 20), true),
+            (101, Some(100 << 20), false),
+            (1 << 16, None, true),
+        ] {
+            let checked = check_processes_against(ranks, left);
+            assert_eq!(checked.is_ok(), fits, "{checked:?}");
+        }
     }
 
     #[test]

@@ -66,7 +66,10 @@ pub(crate) fn main(args: &BenchArgs) -> ExitCode {
     if again::is_rank() {
         return rank::in_a_job(args);
     }
-    let fits = |ranks| memory::check(args, Ranks::all_here(ranks)).map(|()| ranks);
+    let fits = |ranks| {
+        memory::check_processes(ranks)?;
+        memory::check(args, Ranks::all_here(ranks)).map(|()| ranks)
+    };
     let ranks = match args.ranks().and_then(fits) {
         Ok(ranks) => ranks,
         Err(why) => {

@@ -121,6 +121,10 @@ pub(super) fn check_names(transports: &[String]) -> Result<(), String> {
         [] => ("PORTOLAN_TRANSPORT", std::slice::from_ref(&chosen)),
         list => ("--transport", list),
     };
+    let again = |(at, name): &(usize, &String)| wanted[..*at].contains(name);
+    if let Some((_, name)) = wanted.iter().enumerate().find(again) {
+        return Err(format!("{option}: {name} is named twice"));
+    }
     // The list of `portolan::transports` tries each transport, which takes most of a second. So it
     // is made only for a name that no feature of this crate stands for.
     let by_feature = [
@@ -141,10 +145,13 @@ pub(super) fn check_names(transports: &[String]) -> Result<(), String> {
     let Some(name) = wanted.iter().find(|name| !usable(&all).contains(&&***name)) else {
         return Ok(());
     };
+    let known = by_feature.map(|(name, _)| name);
     let why = if all.contains(&&**name) {
         "joins threads only, and ranks of portolan bench are processes"
-    } else {
+    } else if known.contains(&&**name) {
         "is not compiled into this program"
+    } else {
+        "is no transport"
     };
     let best = match transports {
         [] => "unset PORTOLAN_TRANSPORT",

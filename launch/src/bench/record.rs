@@ -153,6 +153,14 @@ pub(super) struct Machine {
     pub(super) gpu: Option<Gpu>,
 }
 
+impl Machine {
+    /// Whether any copy of the host's memory was measured.
+    pub(super) fn has_copies(&self) -> bool {
+        let relays = self.relays.len() + self.relays_both.len();
+        self.copies.len() + relays + self.pulls.len() > 0
+    }
+}
+
 /// The limits of messages between a GPU and the host: its driver's copies from and to locked memory
 /// of the host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

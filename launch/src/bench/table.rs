@@ -325,9 +325,10 @@ pub(super) fn limits(machine: &Machine) -> Option<String> {
             .map(|(bytes, rate)| format!(" {:.1} GB/s ({} KiB)", rate / 1e3, bytes >> 10))
             .collect()
     };
-    if machine.copies.is_empty() {
+    if !machine.has_copies() {
         let _ = write!(text, "\n#   {ELSEWHERE}");
-    } else {
+    }
+    if !machine.copies.is_empty() {
         let _ = write!(
             text,
             "\n#   copy of what another core has just written:{}",
@@ -405,6 +406,10 @@ mod tests {
         assert!(!of(&run).contains("were not measured"));
         if let Some(machine) = &mut run.machine {
             machine.copies = Vec::new();
+        }
+        let text = of(&run);
+        assert!(text.contains("GB/s") && !text.contains(ELSEWHERE), "{text}");
+        if let Some(machine) = &mut run.machine {
             machine.relays = Vec::new();
             machine.relays_both = Vec::new();
             machine.pulls = Vec::new();

@@ -55,9 +55,51 @@ pub(super) fn backends() -> Vec<Backend> {
     known.collect()
 }
 
+/// Checks whether the transport that is asked for is compiled in. (Whether it works here is told
+/// with it.)
+///
+/// # Errors
+/// What there is instead.
+pub(super) fn check_name(wanted: Option<&str>) -> Result<(), String> {
+    let here = [
+        ("shm", cfg!(feature = "shm")),
+        ("ofi", cfg!(feature = "ofi")),
+        ("memory", true),
+        ("t3e-sim", cfg!(feature = "t3e-sim")),
+    ];
+    let here: Vec<&str> = here
+        .iter()
+        .filter(|(_, is)| *is)
+        .map(|(name, _)| *name)
+        .collect();
+    match wanted {
+        Some(name) if !here.contains(&name) => {
+            let meant = portolan_core::config::nearest_of(name, here.iter().copied());
+            let meant = meant.map_or(String::new(), |meant| format!(" (did you mean {meant}?)"));
+            Err(format!(
+                "PORTOLAN_TRANSPORT={name}: there is no such transport here{meant}; choose from {}",
+                here.join(", ")
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_transport_that_is_not_there_is_an_error() {
+        for (name, right) in [
+            (None, true),
+            (Some("shm"), cfg!(feature = "shm")),
+            (Some("memory"), true),
+            (Some("shmm"), false),
+        ] {
+            assert_eq!(check_name(name).is_ok(), right, "{name:?}");
+        }
+    }
 
     #[test]
     fn every_transport_that_is_compiled_in_is_known_here() {

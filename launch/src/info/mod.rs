@@ -17,6 +17,8 @@ pub(crate) fn main(args: &InfoArgs) -> ExitCode {
         return show::print(&config::manual(), &[]);
     }
     let (settings, errors) = Settings::inspect(std::env::vars_os());
+    let mut errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    errors.extend(backends::check_name(settings.transport()).err());
     let text = if args.collectives {
         match collectives::page(&settings) {
             Ok(page) => page + &show::errors(&errors),

@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use portolan_core::config::{SettingError, Settings};
+use portolan_core::config::Settings;
 use serde_json::json;
 
 use super::backends::Backend;
@@ -16,7 +16,7 @@ pub(super) struct Page<'a> {
     pub(super) transports: Vec<Backend>,
     pub(super) limits: Vec<Limit>,
     pub(super) settings: &'a Settings,
-    pub(super) errors: &'a [SettingError],
+    pub(super) errors: &'a [String],
 }
 
 impl Page<'_> {
@@ -42,7 +42,7 @@ impl Page<'_> {
             "limits": self.limits,
             "settings": settings,
             "unknown": self.settings.unknown().iter().map(ToString::to_string).collect::<Vec<_>>(),
-            "errors": self.errors.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "errors": self.errors,
         });
         format!("{object:#}\n")
     }
@@ -113,7 +113,7 @@ impl Page<'_> {
 
 /// The errors in the settings. They follow a page that shows the settings without the faulty
 /// values.
-pub(super) fn errors(errors: &[SettingError]) -> String {
+pub(super) fn errors(errors: &[String]) -> String {
     let lines = errors.iter().map(|error| format!("\nerror: {error}\n"));
     lines.collect()
 }
@@ -126,7 +126,7 @@ pub(super) fn complain(why: &str) {
 
 /// Prints a page, and fails if it shows errors: no job starts with such settings. A reader that
 /// closes the output early is no failure.
-pub(super) fn print(text: &str, errors: &[SettingError]) -> ExitCode {
+pub(super) fn print(text: &str, errors: &[String]) -> ExitCode {
     match io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
         _ if !errors.is_empty() => ExitCode::FAILURE,

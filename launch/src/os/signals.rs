@@ -80,6 +80,21 @@ impl Signals {
         self.before
     }
 
+    /// A signal that asks for the end, if one has arrived. It stays where it is.
+    pub(crate) fn end_is_asked_for(&self) -> Option<i32> {
+        let mut set = MaybeUninit::uninit();
+        // SAFETY: there is room for the set.
+        check(unsafe { libc::sigpending(set.as_mut_ptr()) }).ok()?;
+        // SAFETY: the call has succeeded, so it has written the set.
+        let pending = unsafe { set.assume_init() };
+        // SAFETY: the set is initialised; the signal numbers exist.
+        let is_pending =
+            |signal: &i32| unsafe { libc::sigismember(&raw const pending, *signal) } == 1;
+        [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM]
+            .into_iter()
+            .find(is_pending)
+    }
+
     /// The next signal, if one has arrived.
     pub(crate) fn next(&self) -> io::Result<Option<i32>> {
         let mut info = MaybeUninit::<libc::signalfd_siginfo>::uninit();

@@ -35,7 +35,9 @@ const FOREIGN_PREFIXES: &[&str] = &["PMIX_", "OMPI_COMM_WORLD_"];
 /// Starts every rank, or none.
 pub(super) fn start(args: &RunArgs) -> Result<Job, Failure> {
     let program = find_program(&args.command[0])?;
-    let on_failure = on_failure(args)?;
+    let settings = settings_of_ranks(args)?;
+    let on_failure = args.on_failure.unwrap_or(settings.on_failure());
+    let stuck_after = args.stuck_after.unwrap_or(settings.stuck_after());
     let cpus = args
         .bind
         .plan(args.ranks, "--bind")
@@ -67,6 +69,15 @@ pub(super) fn start(args: &RunArgs) -> Result<Job, Failure> {
     let mut ranks = Vec::new();
     let mut stdin = Some(stdin);
     for (number, cpus) in (0..).zip(cpus) {
+        // Starting many ranks takes a while.
+        if let Some(signal) = signals.end_is_asked_for() {
+            guard.finish();
+            // Taken, so that it does not end the launcher before that has said why.
+            while let Ok(Some(next)) = signals.next()
+                && next != signal
+            {}
+            return Err(Failure::not_started(signal, number, args.ranks));
+        }
         match plan.start_rank(number, cpus, stdin.take().unwrap_or_else(Stdio::null)) {
             Ok(rank) => {
                 guard.tell(rank.pid);
@@ -81,7 +92,7 @@ pub(super) fn start(args: &RunArgs) -> Result<Job, Failure> {
     }
     Ok(Job {
         server: pmi::Server::new(&job_id, args.ranks),
-        board: Board::default(),
+        board: Board::new(stuck_after),
         ranks,
         signals,
         guard: Some(guard),
@@ -210,11 +221,10 @@ impl Plan<'_> {
     }
 }
 
-/// What happens when a rank fails: the option if it is given, else the setting in the ranks'
-/// environment.
+/// The settings in the ranks' environment.
 ///
-/// Settings that no rank could use are refused here, once, instead of by every rank.
-fn on_failure(args: &RunArgs) -> Result<OnFailure, Failure> {
+/// Those that no rank could use are refused here, once, instead of by every rank.
+fn settings_of_ranks(args: &RunArgs) -> Result<Settings, Failure> {
     let inherited = std::env::vars_os();
     let given = args
         .variables
@@ -223,8 +233,7 @@ fn on_failure(args: &RunArgs) -> Result<OnFailure, Failure> {
     // If a name occurs several times, the last value counts, as in a rank's environment.
     let variables: BTreeMap<OsString, OsString> = inherited.chain(given).collect();
     let settings = Settings::from_variables(variables);
-    let settings = settings.map_err(|error| Failure::launcher(&error.to_string()))?;
-    Ok(args.on_failure.unwrap_or(settings.on_failure()))
+    settings.map_err(|error| Failure::launcher(&error.to_string()))
 }
 
 fn is_foreign(name: &OsStr) -> bool {

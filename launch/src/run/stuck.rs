@@ -3,7 +3,9 @@
 //!
 //! A rank reports when it has waited for longer than the setting `STUCK_AFTER`, and again, with an
 //! empty list, when that wait is over. Reports arrive one by one. [`Board::due`] is the time by
-//! which the other ranks of the same deadlock should have reported too.
+//! which the other ranks of the same deadlock should have reported too. Ranks that wait in the
+//! launcher's own fence while the job starts cannot report, and need not: the launcher sees that
+//! itself ([`Board::watch_fence`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -45,9 +47,29 @@ pub(super) struct Board {
     reports: BTreeMap<u32, Report>,
     /// When the next picture is to be shown.
     due: Option<Instant>,
+    /// How long ranks may wait in a fence before that is shown; `None` if it never is.
+    patience: Option<Duration>,
+    /// The ranks in the fence, and when that is to be shown if nothing changes.
+    fence: (u32, Option<Instant>),
 }
 
 impl Board {
+    /// An empty board. Ranks that wait in a fence are shown after `patience`, unless that is zero.
+    pub(super) fn new(patience: Duration) -> Self {
+        Self {
+            patience: Some(patience).filter(|time| !time.is_zero()),
+            ..Self::default()
+        }
+    }
+
+    /// Notes how many ranks wait in a fence now.
+    pub(super) fn watch_fence(&mut self, waiting: u32, now: Instant) {
+        if self.fence.0 != waiting {
+            let due = self.patience.and_then(|time| now.checked_add(time));
+            self.fence = (waiting, due.filter(|_| waiting > 0));
+        }
+    }
+
     /// Takes a rank's report. An empty report removes the rank's earlier one, and is no news to
     /// show.
     pub(super) fn take(&mut self, rank: u32, report: Report, now: Instant) {
@@ -65,21 +87,37 @@ impl Board {
     }
 
     pub(super) fn due(&self) -> Option<Instant> {
-        self.due
+        self.due.into_iter().chain(self.fence.1).min()
     }
 
-    /// The picture, if it contains something that has not been shown. `ranks` has the state of each
-    /// rank, by number.
-    pub(super) fn show(&mut self, ranks: &[Standing]) -> Option<String> {
-        self.due.take()?;
-        (!self.reports.is_empty()).then(|| picture(&self.reports, ranks))
+    /// The picture at the time `now`, if it contains something that has not been shown. `ranks` has
+    /// the state of each rank, by number.
+    pub(super) fn show(&mut self, ranks: &[Standing], now: Instant) -> Option<String> {
+        let reported = self.due.take_if(|due| *due <= now).is_some() && !self.reports.is_empty();
+        let fenced = self.fence.1.take_if(|due| *due <= now).is_some();
+        (reported || fenced).then(|| picture(&self.reports, ranks))
+    }
+
+    /// The picture of a job that has taken too long, if it contains something that has not been
+    /// shown.
+    pub(super) fn show_last(&mut self, ranks: &[Standing]) -> Option<String> {
+        let reported = self.due.take().is_some() && !self.reports.is_empty();
+        let shown_before = self.patience.is_some() && self.fence.1.is_none();
+        self.fence.1 = None;
+        let fenced = ranks.contains(&Standing::InFence) && !shown_before;
+        (reported || fenced).then(|| picture(&self.reports, ranks))
     }
 }
 
 /// Formats the reports as a text of several lines.
 fn picture(reports: &BTreeMap<u32, Report>, ranks: &[Standing]) -> String {
     let (count, size) = (reports.len(), ranks.len());
-    let mut text = format!("who waits for whom: {count} of {size} ranks have waited for long");
+    let in_fence = |(rank, standing): (u32, &Standing)| {
+        *standing == Standing::InFence && !reports.contains_key(&rank)
+    };
+    let fenced = (0..).zip(ranks).filter(|&one| in_fence(one)).count();
+    let waiting = count + fenced;
+    let mut text = format!("who waits for whom: {waiting} of {size} ranks have waited for long");
     for (rank, report) in reports.iter().take(SHOWN) {
         let shown = report.waits.iter().take(PER_RANK).map(ToString::to_string);
         let shown = shown.collect::<Vec<_>>().join(", or ");
@@ -102,7 +140,11 @@ fn picture(reports: &BTreeMap<u32, Report>, ranks: &[Standing]) -> String {
     for (standing, what) in [
         (
             Standing::Running,
-            "not reported: computing, or not waiting for long",
+            if count > 0 {
+                "not reported: computing, or not waiting for long"
+            } else {
+                "not yet there: has not called `init`, or does not use Portolan"
+            },
         ),
         (
             Standing::InFence,
@@ -281,8 +323,11 @@ mod tests {
         board.take(0, receives(&[Some(1)]), now);
         board.take(1, receives(&[Some(0)]), now + Duration::from_millis(50));
         assert_eq!(board.due(), Some(now + TOGETHER));
-        assert!(board.show(&RUNNING[..2]).unwrap().contains("cycle"));
-        assert_eq!((board.due(), board.show(&RUNNING[..2])), (None, None));
+        assert_eq!(board.show(&RUNNING[..2], now), None, "too early");
+        let then = now + TOGETHER;
+        let picture = board.show(&RUNNING[..2], then).unwrap();
+        assert!(picture.contains("cycle"), "{picture}");
+        assert_eq!((board.due(), board.show(&RUNNING[..2], then)), (None, None));
         // The same report again is not news, and neither is the end of a wait.
         board.take(0, receives(&[Some(1)]), now);
         board.take(1, receives(&[]), now);
@@ -292,6 +337,33 @@ mod tests {
         board.take(1, receives(&[]), now);
         board.forget(0);
         assert!(board.due().is_some());
-        assert_eq!(board.show(&RUNNING[..2]), None);
+        assert_eq!(board.show(&RUNNING[..2], now + 2 * TOGETHER), None);
+    }
+
+    #[test]
+    fn ranks_that_wait_for_others_to_start_are_shown_once() {
+        let standings = [Standing::InFence, Standing::Running, Standing::InFence];
+        let (now, patience) = (Instant::now(), Duration::from_secs(2));
+        let mut board = Board::new(patience);
+        board.watch_fence(1, now);
+        board.watch_fence(2, now + patience / 2);
+        board.watch_fence(2, now + patience);
+        let due = now + patience / 2 + patience;
+        assert_eq!(board.due(), Some(due), "since the last one has come");
+        assert_eq!(
+            board.show(&standings, due).unwrap(),
+            "who waits for whom: 2 of 3 ranks have waited for long\n  \
+             rank 1: not yet there: has not called `init`, or does not use Portolan\n  \
+             ranks 0, 2: at the start of the job, waiting for the others"
+        );
+        assert_eq!((board.due(), board.show_last(&standings)), (None, None));
+        board.watch_fence(0, due);
+        assert_eq!(board.due(), None);
+        // The end of the job's time shows it, too.
+        let mut board = Board::new(Duration::ZERO);
+        board.watch_fence(2, now);
+        assert_eq!(board.due(), None);
+        assert!(board.show_last(&standings).is_some());
+        assert_eq!(board.show_last(&RUNNING), None);
     }
 }

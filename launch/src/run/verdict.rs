@@ -125,6 +125,17 @@ impl Failure {
         }
     }
 
+    /// The failure of a job that was asked to end before all of its ranks had been started.
+    pub(super) fn not_started(signal: i32, started: u32, of: u32) -> Self {
+        let name = signal_name(signal);
+        Self {
+            code: signal_code(signal),
+            text: format!(
+                "got {name} when {started} of {of} ranks had been started, and ended them"
+            ),
+        }
+    }
+
     /// The failure of a launcher that cannot continue.
     pub(super) fn launcher(what: &str) -> Self {
         Self {

@@ -289,7 +289,7 @@ fn start(role: &str) -> ExitCode {
         match role {
             "before" => die(),
             "joined" => {
-                let _job = job::from_environment().expect("the launcher is there");
+                let _job = job::from_environment(false).expect("the launcher is there");
                 die();
             }
             _ => drop(std::thread::spawn(die_when_mapped)),

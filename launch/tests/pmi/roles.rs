@@ -24,7 +24,7 @@ pub(crate) fn play(role: &str) -> ExitCode {
         say_it_there();
         return portolan::run(fails);
     }
-    let result = job::from_environment().and_then(|job| act(role, job));
+    let result = job::from_environment(false).and_then(|job| act(role, job));
     match result {
         Ok(code) => code,
         Err(error) => {
@@ -88,7 +88,7 @@ fn act(role: &str, mut job: Box<dyn Bootstrap>) -> Result<ExitCode, JobError> {
             job.fence()?;
         }
         "notice" => notice(&mut *job)?,
-        "twice" => match job::from_environment() {
+        "twice" => match job::from_environment(false) {
             Err(JobError::BadVariable { name, .. }) if name == "PMI_FD" => {
                 println!("rank {rank}: refused");
             }

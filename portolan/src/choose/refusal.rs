@@ -100,7 +100,7 @@ fn list_reasons(text: &mut String, votes: &[Arc<Vote>], name: &str) {
 }
 
 /// Why `name` is not usable: each reason once, with the ranks that gave it.
-fn reasons(votes: &[Arc<Vote>], name: &str) -> Vec<String> {
+pub(super) fn reasons(votes: &[Arc<Vote>], name: &str) -> Vec<String> {
     let mut reasons: Vec<(String, Vec<usize>)> = Vec::new();
     for (rank, vote) in votes.iter().enumerate() {
         let why = match vote.candidates.iter().find(|c| c.0 == name) {
@@ -140,9 +140,13 @@ fn remedy(votes: &[Arc<Vote>], wanted: &Wanted, usable: &dyn Fn(&str) -> bool) -
     if KNOWN.contains(&&**name) {
         return format!("compile `portolan` with the feature `{name}`{open}");
     }
-    let meant = nearest_of(name, KNOWN).map(|meant| format!("did you mean `{meant}`? "));
-    let meant = meant.unwrap_or_default();
-    format!("{meant}choose from {}{open}", KNOWN.join(", "))
+    let here: Vec<&str> = votes[0].candidates.iter().map(|c| c.0.as_str()).collect();
+    let meant = match nearest_of(name, KNOWN) {
+        Some(meant) if here.contains(&meant) => format!("did you mean `{meant}`? "),
+        Some(meant) => format!("did you mean `{meant}`, which is not compiled in? "),
+        None => String::new(),
+    };
+    format!("{meant}choose from {}{open}", here.join(", "))
 }
 
 /// "rank 3", "ranks 0, 2, 3"; long lists are cut.
@@ -205,11 +209,14 @@ mod tests {
              compiled in: shm, ofi, memory     usable here: shm     not tried: ofi\n  \
              SHM: there is no transport of this name\n  \
              memory: one process only\n  \
-             fix: did you mean `shm`? choose from shm, ofi, memory, t3e-sim, or leave the choice \
+             fix: did you mean `shm`? choose from shm, ofi, memory, or leave the choice \
              open (unset PORTOLAN_TRANSPORT)"
         );
         let error = decide(&[vote(Some("pigeons"), &all)]).unwrap_err();
-        let fix = "\n  fix: choose from shm, ofi, memory, t3e-sim, or leave";
+        let fix = "\n  fix: choose from shm, ofi, memory, or leave";
+        assert!(error.to_string().contains(fix), "{error}");
+        let error = decide(&[vote(Some("t3esim"), &all)]).unwrap_err();
+        let fix = "\n  fix: did you mean `t3e-sim`, which is not compiled in? choose from shm,";
         assert!(error.to_string().contains(fix), "{error}");
     }
 

@@ -5,7 +5,7 @@ use portolan_core::transport::{Begun, Header, Payload, Pulled, Remote, Sent, Sin
 
 use libfabric_sys::{FI_EACCES, FI_EIO, FI_ENOMEM, FI_ENOTCONN, fi_msg_rma, fi_ops_rma, fid_ep};
 
-use super::{LONG_OVER_SHM, PATIENCE, Slot, UNDER_WAY, Way, refuses, take};
+use super::{LONG_OVER_SHM, PATIENCE, RESERVE, Slot, UNDER_WAY, Way, refuses, take};
 use crate::config::Config;
 use crate::ofi::Ofi;
 use crate::testing::{opened_or_skipped, skipped};
@@ -363,24 +363,26 @@ fn operations_on_the_dead_give_their_places_to_the_living() {
         source: bytes.as_ptr(),
         len: 64,
     };
-    for id in 0..UNDER_WAY as u32 {
+    let begin = |zero: &mut Ofi, peer: u32, id| {
         // SAFETY: readable bytes; the target is inside the region.
-        let begun = unsafe { zero.begin_remote(1, &tokens[0], 0, put, id) };
-        assert_eq!(begun, Begun::Bytes(64));
+        unsafe { zero.begin_remote(peer, &tokens[peer as usize - 1], 0, put, id) }
+    };
+    let most = (UNDER_WAY - RESERVE) as u32;
+    for id in 0..most {
+        assert_eq!(begin(zero, 1, id), Begun::Bytes(64));
     }
+    assert_eq!(begin(zero, 1, most), Begun::Full);
+    assert_eq!(begin(zero, 2, 100), Begun::Bytes(64), "others have a place");
     zero.shared.deaths.declare(1, "its node is gone");
     let mut polls = 0;
-    loop {
-        // SAFETY: as above.
-        match unsafe { zero.begin_remote(2, &tokens[1], 0, put, 100) } {
-            Begun::Bytes(_) => break,
-            Begun::Full => {}
-            other => panic!("{other:?}"),
-        }
+    while !zero.link.memory.remotes.is_idle() {
         zero.poll(&mut Count(0));
         two.poll(&mut Count(0));
         polls += 1;
         assert!(polls < POLLS, "the dead keep their places");
+    }
+    for id in 101..101 + most {
+        assert_eq!(begin(zero, 2, id), Begun::Bytes(64));
     }
 }
 

@@ -118,6 +118,8 @@ pub(in crate::direct) fn described(me: u32, (kind, len): (Kind, usize), odd: Odd
         };
         return Error::new(class, what).remedy(remedy);
     }
+    let lens = [odd.len, len as u64];
+    let gaps = |len: &u64| usize::try_from(*len).is_ok_and(|len| Header::GAPS.contains(&len));
     let (class, what) = match odd.header.kind() {
         Some(known @ (Kind::BcastPassing | Kind::GatherSent)) if known.text() == name => {
             return other_root(me, rank, name);
@@ -140,6 +142,13 @@ pub(in crate::direct) fn described(me: u32, (kind, len): (Kind, usize), odd: Odd
         Some(known) if known.text() == name && odd.len == len as u64 => (
             ErrorKind::InvalidCount,
             format!("rank {rank} took part in {name} with other lengths than this rank"),
+        ),
+        Some(known) if known.text() == name && kind.is_reduction() && lens.iter().any(gaps) => (
+            ErrorKind::InvalidCount,
+            format!(
+                "rank {rank} took part in {name} with values that lie in memory otherwise than this rank's, or with \
+                 another number of them"
+            ),
         ),
         Some(known) if known.text() == name && odd.awaits => (
             ErrorKind::InvalidCount,

@@ -212,7 +212,10 @@ unsafe fn receive<D: Device>(steps: &mut Steps<'_, D>, data: &Stream<'_>, root: 
     let takes = steps.takes_from_all();
     for number in 0..pieces {
         steps.room(Place::Cell)?;
-        steps.post_for_few(Kind::BcastAwaited, len);
+        match number {
+            0 => steps.post_apart(Kind::BcastAwaited, len, root),
+            _ => steps.post_for_few(Kind::BcastAwaited, len),
+        }
         let header = steps.header_of(root)?;
         let (kind, told) = match number {
             0 => (Kind::Bcast, len),

@@ -165,9 +165,9 @@ pub(in crate::direct) unsafe fn allreduce<D: Device>(
 ) -> Result<Way> {
     if steps.size() > RADIX {
         // SAFETY: from the caller.
-        return unsafe { in_rounds(steps, items, (kind, items.len()), from, Some(to)) };
+        return unsafe { in_rounds(steps, items, (kind, items.shown_len()), from, Some(to)) };
     }
-    let (len, place) = (items.len(), Place::of(items.room()));
+    let (len, place) = (items.shown_len(), Place::of(items.room()));
     steps.room(place)?;
     // SAFETY: from the caller; the place is this rank's, and free.
     unsafe { items.copy(from, items.on_board(steps.mine(place))) };
@@ -257,7 +257,8 @@ pub(in crate::direct) unsafe fn reduce<D: Device>(
 ) -> Result<Way> {
     let what = (
         Kind::ReduceInRounds,
-        Header::len_and_root(items.len(), root),
+        // Of items with gaps, this is the best that fits beside the root.
+        Header::len_and_root(items.room(), root),
     );
     // SAFETY: from the caller.
     unsafe { in_rounds(steps, items, what, from, to) }
@@ -308,7 +309,7 @@ unsafe fn in_rounds<D: Device>(
     if !steps.disagree() {
         steps.all_reached(first);
     }
-    steps.end(kind, items.len())
+    steps.end(kind, items.shown_len())
 }
 
 /// Where ranks show items that lie at `place` in the current step.
@@ -371,15 +372,25 @@ pub(in crate::direct) fn fill<D: Device>(
     taken: u32,
 ) -> Result<()> {
     let rounds = rounds(steps.size()) as u32;
+    let partners = |number: u32, steps: &Steps<'_, D>| {
+        let round = Round::all(steps.rank(), steps.size()).nth((number % rounds) as usize);
+        round.into_iter().flat_map(Round::partners)
+    };
+    // Ranks that have called an operation in rounds by mistake may sleep until they see this rank's
+    // steps.
+    let is_in_rounds = matches!(kind, Kind::Barrier | Kind::Allreduce | Kind::ReduceInRounds);
+    if !is_in_rounds {
+        for number in 0..taken.min(rounds) {
+            partners(number, steps).for_each(|partner| steps.wake(partner));
+        }
+    }
     for number in taken..taken.next_multiple_of(rounds) {
         steps.room(Place::Cell)?;
         match steps.disagree() {
             true => steps.post_for_few(Kind::Disagree, steps.about_roots().into()),
             false => steps.post_for_few(kind, 0),
         }
-        let round = Round::all(steps.rank(), steps.size()).nth((number % rounds) as usize);
-        let partners = round.into_iter().flat_map(Round::partners);
-        partners.for_each(|partner| steps.wake(partner));
+        partners(number, steps).for_each(|partner| steps.wake(partner));
         steps.next();
     }
     Ok(())

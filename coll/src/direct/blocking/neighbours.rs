@@ -19,7 +19,7 @@ use portolan_core::{Device, Result};
 use crate::args::Many;
 use crate::direct::blocking::steps::{Steps, Way};
 use crate::direct::boards::board::{Header, Place};
-use crate::direct::boards::edges::{Blocks, Edge, Edges, Shown, edges, find};
+use crate::direct::boards::edges::{Blocks, Edge, Edges, Shown, edges, find, lengths_in};
 use crate::direct::data::Stream;
 use crate::direct::tracks::messages::Messages;
 use crate::neighbour::lane_of;
@@ -124,9 +124,13 @@ unsafe fn show<D: Device>(
     let room = shown.room(destinations);
     // SAFETY: the header tells how long it is.
     let to = unsafe { steps.my_place(room)? };
-    if let Some(to) = to {
-        // SAFETY: from the caller; the place is this rank's, free, and has the room.
-        unsafe { shown.write(destinations, to) };
+    // SAFETY: from the caller; the place is this rank's, free, and has the room. Without such a
+    // place, the chunk is as free.
+    unsafe {
+        match to {
+            Some(to) => shown.write(destinations, to),
+            None => shown.write_lengths(destinations, (steps.mine(Place::Chunk), steps.chunk())),
+        }
     }
     let len = match shown.blocks {
         Blocks::Same(block) => block.len(),
@@ -248,6 +252,8 @@ impl<D: Device> Looks<'_, D> {
         }
         let is_short = self.shown.is_short(mine as u64);
         let Some((theirs, at)) = self.find(edge, header)? else {
+            // (If the source's block is empty, nothing comes. Then the two disagree, and the source
+            // has more edges than a chunk has lengths.)
             if is_short && mine > 0 {
                 late.receive(from, lane, block);
             }
@@ -270,7 +276,7 @@ impl<D: Device> Looks<'_, D> {
     }
 
     /// The length of an edge's block at its source, and its address if it lies on the board; `None`
-    /// for a source that does not tell the length and sends all of its blocks.
+    /// for a source that does not tell the length and sends all of its blocks that are not empty.
     fn find(
         &mut self,
         (from, lane): Edge,
@@ -279,12 +285,15 @@ impl<D: Device> Looks<'_, D> {
         let shown = self.steps.len_of(from, header);
         Ok(match self.shown.blocks {
             Blocks::Same(_) if self.shown.is_short(shown) => {
-                let at = self.place_of(from, shown)?;
-                at.map(|at| (shown, Some(at)))
+                Some((shown, self.place_of(from, shown)?))
             }
             Blocks::Same(_) => Some((shown, None)),
             Blocks::List(_) => {
-                let list = self.place_of(from, shown)?;
+                let list = match self.place_of(from, shown)? {
+                    Some(list) => Some(list),
+                    // SAFETY: a source that had no memory has written to its chunk.
+                    None => unsafe { lengths_in(self.steps.at(from, Place::Chunk)) },
+                };
                 // SAFETY: the source has posted a list.
                 list.map(|list| unsafe { find(list, (self.steps.rank(), lane)) })
             }

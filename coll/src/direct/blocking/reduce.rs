@@ -48,8 +48,8 @@ pub(in crate::direct) unsafe fn allreduce<D: Device>(
     from: *mut u8,
     to: *mut u8,
 ) -> Result<Way> {
-    let (kind, len) = (Kind::Allreduce, items.len());
-    if by_messages(kind, steps.size(), len as u64) {
+    let (kind, len) = (Kind::Allreduce, items.shown_len());
+    if by_messages(kind, steps.size(), items.len() as u64) {
         let mut steps = steps;
         steps.announce(kind, len)?;
         return steps.end_by(Way::Messages, kind, len);
@@ -103,7 +103,7 @@ unsafe fn in_parts<D: Device>(
     from: *mut u8,
     to: Option<*mut u8>,
 ) -> Result<Way> {
-    let (kind, len) = (goal.kind(steps.rank()), items.len());
+    let (kind, len) = (goal.kind(steps.rank()), items.shown_len());
     let (me, ranks) = (steps.rank() as usize, steps.size() as usize);
     let each = items.per(steps.chunk());
     for first in (0..items.count).step_by(each) {
@@ -228,7 +228,7 @@ pub(in crate::direct) unsafe fn reduce_scatter<D: Device>(
     let (kind, sum) = blocks.kind();
     let (me, ranks) = (steps.rank() as usize, steps.size() as usize);
     let longest = items.with(blocks.longest());
-    let len = longest.len();
+    let len = longest.shown_len();
     let taken = sum.map_or(0, |_| counts::TAKEN);
     let shares = longest.room().saturating_mul(ranks).saturating_add(taken);
     let (place, each, share, skip) = if shares <= IN_CELL {

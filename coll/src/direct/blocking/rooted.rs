@@ -17,6 +17,7 @@ use crate::direct::boards::long::LONG;
 use crate::direct::data::Stream;
 use crate::direct::tracks::messages::Messages;
 use crate::run::{Started, ends};
+use crate::schedule::Lane;
 
 /// Gather and gatherv. `number` is the operation's number, for its messages.
 ///
@@ -51,6 +52,11 @@ pub(in crate::direct) unsafe fn gather<D: Device>(
     }
 }
 
+/// The lane of a gather's messages. Those of a scatter have another, because a gather's root waits
+/// for messages from ranks that it has not seen yet, and these may call a scatter by mistake.
+const GATHERED: Lane = 1;
+const SCATTERED: Lane = 0;
+
 /// The part in a gather of a rank whose block goes as a message.
 ///
 /// # Safety
@@ -67,7 +73,7 @@ unsafe fn give<D: Device>(
     // that it takes for the root, and so on.
     steps.post(Kind::GatherSent, root as usize);
     let mut messages = Messages::new(steps.rank(), steps.size());
-    messages.send(root, 0, mine);
+    messages.send(root, GATHERED, mine);
     let collects = |header: &Header| header.kind() == Some(Kind::GatherAwaited);
     let comes = |one: &Started| match steps.header_or(one)? {
         Some(header) if !collects(&header) => {
@@ -101,7 +107,7 @@ unsafe fn collect<D: Device>(
     for rank in steps.others() {
         let block = Stream::block(recv, rank);
         if block.len() > LONG {
-            messages.receive(rank, 0, &block);
+            messages.receive(rank, GATHERED, &block);
         }
     }
     if let Some(send) = send {
@@ -109,7 +115,8 @@ unsafe fn collect<D: Device>(
         unsafe { messages.copy(&Stream::of(send), &own) };
     }
     steps.room(Place::Cell)?;
-    steps.post_for_few(Kind::GatherAwaited, own.len());
+    // Ranks that take this one for the root of another operation may sleep.
+    steps.post_apart(Kind::GatherAwaited, own.len(), me);
     let comes = |one: &Started| match steps.header_or(one)? {
         Some(header) if !is_sent_to(me, header) => {
             steps.note(one.peer, header);
@@ -144,12 +151,19 @@ fn is_sent_to(root: u32, header: Header) -> bool {
 /// The blocks are writable.
 unsafe fn look<D: Device>(steps: &mut Steps<'_, D>, recv: &Many<'_>) -> Result<Messages> {
     let mut late = Messages::new(steps.rank(), steps.size());
+    let mut takes = steps.takes();
+    if takes {
+        // Taking lines writes to them. Another rank that takes itself for the root does so, too.
+        for rank in steps.others() {
+            takes &= steps.header_of(rank)?.kind() != Some(Kind::GatherAwaited);
+        }
+    }
     for rank in steps.others() {
         let block = Stream::block(recv, rank);
         let header = steps.header_of(rank)?;
         if is_sent_to(steps.rank(), header) {
             if block.len() <= LONG {
-                late.receive(rank, 0, &block);
+                late.receive(rank, GATHERED, &block);
             }
             continue;
         }
@@ -167,7 +181,7 @@ unsafe fn look<D: Device>(steps: &mut Steps<'_, D>, recv: &Many<'_>) -> Result<M
             // SAFETY: the rank has posted that many bytes there; the block is the caller's.
             unsafe {
                 match steps.place_of(rank, theirs)? {
-                    Some(source) => block.take(0, source, block.len(), steps.takes()),
+                    Some(source) => block.take(0, source, block.len(), takes),
                     None => steps.note(rank, header),
                 }
             }
@@ -313,7 +327,7 @@ unsafe fn distribute<D: Device>(steps: &mut Steps<'_, D>, send: &Many<'_>) -> Re
         if place.is_some() {
             steps.post(Kind::ScatterListed, total);
         } else {
-            others().for_each(|(rank, block)| messages.send(rank, 0, &block));
+            others().for_each(|(rank, block)| messages.send(rank, SCATTERED, &block));
             steps.post(Kind::ScatterSent, 0);
         }
     }
@@ -395,7 +409,7 @@ unsafe fn take<D: Device>(
             // SAFETY: the list has been posted.
             let part = unsafe { list.len(me) };
             if kind == Kind::ScatterSent && part > 0 {
-                messages.receive(root, 0, mine);
+                messages.receive(root, SCATTERED, mine);
             } else if part == len {
                 // SAFETY: the parts have been posted, or this one is empty; the buffer is the
                 // caller's.

@@ -24,7 +24,7 @@ pub(in crate::direct) unsafe fn scan<D: Device>(
     exclusive: bool,
 ) -> Result<Way> {
     let kind = if exclusive { Kind::Exscan } else { Kind::Scan };
-    let (me, len) = (steps.rank(), items.len());
+    let (me, len) = (steps.rank(), items.shown_len());
     if items.count > items.per(steps.chunk()) {
         // All ranks look here, because a rank with another length takes other steps.
         steps.announce(kind, len)?;
@@ -102,7 +102,7 @@ unsafe fn along<D: Device>(
     from: *mut u8,
     to: *mut u8,
 ) -> Result<()> {
-    let (me, size, len) = (steps.rank(), steps.size(), items.len());
+    let (me, size, len) = (steps.rank(), steps.size(), items.shown_len());
     let each = items.per(steps.chunk());
     for first in (0..items.count).step_by(each) {
         let round = items.with(each.min(items.count - first));

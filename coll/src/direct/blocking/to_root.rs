@@ -93,7 +93,7 @@ pub(in crate::direct) unsafe fn at_once<D: Device>(
     from: *mut u8,
     to: Option<*mut u8>,
 ) -> Result<Way> {
-    let (goal, len) = (Goal::Root(root), items.len());
+    let (goal, len) = (Goal::Root(root), items.shown_len());
     let place = Place::of(items.room());
     steps.room(place)?;
     // SAFETY: from the caller; the place is this rank's, and free.
@@ -132,7 +132,7 @@ pub(in crate::direct) unsafe fn in_chunks<D: Device>(
     from: *mut u8,
     to: Option<*mut u8>,
 ) -> Result<Way> {
-    let (goal, len) = (Goal::Root(root), items.len());
+    let (goal, len) = (Goal::Root(root), items.shown_len());
     let even = (len / CHUNKS as usize).next_multiple_of(4096);
     let each = items.per(even.clamp(CHUNK, steps.chunk()));
     for first in (0..items.count).step_by(each) {

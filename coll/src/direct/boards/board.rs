@@ -445,6 +445,21 @@ impl Kind {
         )
     }
 
+    /// Whether it combines items.
+    pub(in crate::direct) fn is_reduction(self) -> bool {
+        matches!(
+            self,
+            Self::Reduce
+                | Self::ReduceAwaited
+                | Self::ReduceInRounds
+                | Self::Allreduce
+                | Self::ReduceScatter
+                | Self::ReduceScatterUneven
+                | Self::Scan
+                | Self::Exscan
+        )
+    }
+
     /// A description in words, for errors.
     pub(in crate::direct) fn text(self) -> &'static str {
         match self {
@@ -481,6 +496,9 @@ pub(in crate::direct) struct Header(pub(in crate::direct) u64);
 impl Header {
     /// The length that tells the reader to take the actual length from the cell's data.
     pub(in crate::direct) const LONG: usize = (1 << (63 - Self::LEN)) - 1;
+    /// Lengths that stand for items with gaps in reductions
+    /// ([`Items::shown_len`](crate::direct::data::Items::shown_len)).
+    pub(in crate::direct) const GAPS: std::ops::Range<usize> = Self::LONG - 0xffff..Self::LONG;
     /// Positions of the kind, the sort and the length.
     const KIND: u32 = 32;
     const SORT: u32 = 37;

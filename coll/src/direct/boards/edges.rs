@@ -211,6 +211,47 @@ impl<'a> Shown<'a> {
     }
 }
 
+impl Shown<'_> {
+    /// Writes what a rank shows that has no memory for its blocks, and sends all of them: a list of
+    /// their lengths, if it fits in `room` bytes.
+    ///
+    /// # Safety
+    /// There is that much room at `to`, which is aligned to a word and which nothing else uses.
+    pub(in crate::direct) unsafe fn write_lengths(
+        &self,
+        destinations: &[Neighbour],
+        (to, room): (*mut u8, usize),
+    ) {
+        let Blocks::List(many) = self.blocks else {
+            return;
+        };
+        let alone = Shown {
+            limit: 0,
+            blocks: Blocks::List(many),
+        };
+        // SAFETY: from the caller; no block is read.
+        unsafe {
+            match alone.room(destinations) <= room {
+                true => alone.write(destinations, to),
+                false => to.cast::<u64>().write(NO_LENGTHS),
+            }
+        }
+    }
+}
+
+/// In place of the number of edges of a list that does not fit.
+const NO_LENGTHS: u64 = u64::MAX;
+
+/// The list that [`Shown::write_lengths`] has written, if it fitted.
+///
+/// # Safety
+/// It has been posted at `at`.
+pub(in crate::direct) unsafe fn lengths_in(at: *mut u8) -> Option<*mut u8> {
+    // SAFETY: from the caller.
+    let count = unsafe { at.cast::<u64>().read() };
+    (count != NO_LENGTHS).then_some(at)
+}
+
 /// Bytes of a list for an edge of which `len` bytes lie on the board.
 fn room_of_block(len: usize) -> usize {
     ENTRY + before(len) + len.next_multiple_of(WORD)

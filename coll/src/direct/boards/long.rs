@@ -96,9 +96,14 @@ impl Long {
     ) -> Option<*mut u8> {
         let mut own = lock(&self.own);
         let each = |region: &Region| region.len / CHUNKS as usize;
-        let fits = own.last().filter(|region| each(region) >= len).copied();
+        // Readers know that there is no place for more, however much memory a region has.
+        let may = len <= LONG;
+        let fits = own
+            .last()
+            .filter(|region| may && each(region) >= len)
+            .copied();
         let region = fits.or_else(|| {
-            if len > LONG {
+            if !may {
                 return None;
             }
             let all = len.next_multiple_of(CHUNK) * CHUNKS as usize;

@@ -6,6 +6,7 @@ mod along;
 mod counts;
 mod differ;
 mod flight;
+mod gaps;
 mod in_place;
 pub(super) mod lingering;
 mod mixed;

@@ -579,6 +579,57 @@ fn who_gets_no_memory_for_long_places_sends_messages() {
 }
 
 #[test]
+fn who_gets_no_memory_tells_the_lengths_of_blocks_all_the_same() {
+    // Two of them are longer than a chunk, and fit in a long place.
+    const LEN: usize = 50_000;
+    for (sent, expected) in [([LEN, 0], LEN), ([0, LEN], LEN), ([LEN, LEN], 0)] {
+        on_all(3, |world| {
+            let me = world.rank();
+            let all = [2, 1].map(|by| (me + by) % 3);
+            let edges = || Edges::from(all.to_vec());
+            let graph = world.dist_graph_create_adjacent(edges(), edges(), false);
+            let graph = graph.unwrap();
+            go(&graph, &Operation::Barrier, true).unwrap();
+            let body = || {
+                let layout = Layout::of::<u32>();
+                let many = |blocks: &mut Blocks| BlocksArg {
+                    ptr: blocks.data.as_mut_ptr().cast(),
+                    counts: &[],
+                    displacements: &[],
+                    layout: &layout,
+                };
+                let lens = if me == 1 { sent } else { [expected; 2] };
+                let mut send = Blocks::new(lens.to_vec());
+                let mut recv = Blocks::new(vec![expected; 2]);
+                let (from, to) = (many(&mut send), many(&mut recv));
+                let operation = Operation::NeighbourAlltoall {
+                    send: Many::Blocks(BlocksArg {
+                        counts: &send.counts,
+                        displacements: &send.displacements,
+                        ..from
+                    }),
+                    recv: Many::Blocks(BlocksArg {
+                        counts: &recv.counts,
+                        displacements: &recv.displacements,
+                        ..to
+                    }),
+                };
+                let outcome = go(&graph, &operation, true);
+                // The block of rank 1 for this rank.
+                let own = [2, 1].iter().position(|by| (1 + by) % 3 == me);
+                let is_told = own.is_some_and(|own| sent[own] != expected);
+                assert_eq!(outcome.is_err(), is_told, "{outcome:?}");
+                go(&graph, &Operation::Barrier, true).unwrap();
+            };
+            match me {
+                1 => without_memory(body),
+                _ => body(),
+            }
+        });
+    }
+}
+
+#[test]
 fn memory_of_long_places_grows_and_is_used_again() {
     on_all(2, |world| {
         let layout = Layout::of::<u32>();

@@ -141,15 +141,13 @@ impl<'a> Call<'a> {
     fn work(&self) -> usize {
         let others = self.looks_at() as usize;
         match &self.what {
-            What::Reduce { items, part, .. } if items.count > 0 => {
-                others * (self.len / items.count * part.len())
-            }
+            What::Reduce { items, part, .. } => others * items.with(part.len()).len(),
             What::Bcast { .. } | What::Allgather { .. } | What::Alltoall { .. } => {
                 others.saturating_mul(self.len)
             }
             What::Along(along) => along.work(),
             What::Listed(part) => part.work(),
-            What::Nothing | What::Reduce { .. } => 0,
+            What::Nothing => 0,
         }
     }
 

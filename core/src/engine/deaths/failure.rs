@@ -18,7 +18,7 @@ use crate::engine::short::outgoing::Peer;
 use crate::engine::short::unexpected::Arrived;
 use crate::engine::state::{Proto, State};
 use crate::engine::waiting::wait::Target;
-use crate::error::{LEFT, Result};
+use crate::error::{LEFT, OWN_FAILURE, Result};
 use crate::group::Group;
 use crate::matching::Pattern;
 use crate::request::Request;
@@ -58,7 +58,7 @@ impl<T: Transport> State<T> {
     /// What is said of every peer if the other ranks hold this one to be dead.
     fn outcast(&mut self) -> Option<String> {
         let why = self.transport.failure_of(self.proto.me)?;
-        Some(format!("this rank was declared failed: {why}"))
+        Some(format!("{OWN_FAILURE}{why}"))
     }
 
     /// Ends a request of another crate's because a peer has failed. That crate may know of the

@@ -156,7 +156,7 @@ impl Client {
     }
 
     fn say(&mut self, message: &Message) -> io::Result<()> {
-        crate::log!(TRACE, rank = self.rank, %message, "to the launcher");
+        crate::log!(TRACE, rank = self.rank, line = %message, "to the launcher");
         self.stream.write_all(format!("{message}\n").as_bytes())?;
         self.stream.flush()
     }
@@ -165,7 +165,7 @@ impl Client {
         loop {
             if let Some(message) = self.lines.next_message() {
                 let message = message.map_err(|why| self.protocol(doing, why.to_string()))?;
-                crate::log!(TRACE, rank = self.rank, %message, "from the launcher");
+                crate::log!(TRACE, rank = self.rank, line = %message, "from the launcher");
                 return Ok(message);
             }
             let mut bytes = [0; 2048];

@@ -135,7 +135,7 @@ fn required(variables: &Variables<'_>, name: &str) -> Result<u32, JobError> {
         .ok_or_else(|| JobError::BadVariable {
             name: name.to_owned(),
             value: String::new(),
-            why: "is missing, though PMI_FD or PMI_PORT says that a launcher is there".to_owned(),
+            why: "says nothing, though PMI_FD or PMI_PORT says that a launcher is there".to_owned(),
             remedy: "start the program with `portolan run`, or unset PMI_FD and PMI_PORT",
         })
 }

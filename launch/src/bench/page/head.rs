@@ -175,7 +175,7 @@ fn tables(machine: &Machine) -> String {
         &rows,
     ));
     html.push_str("</div>\n");
-    if machine.copies.is_empty() {
+    if !machine.has_copies() {
         let _ = writeln!(html, "<p class=\"soft\">Here {ELSEWHERE}.</p>");
     }
     html

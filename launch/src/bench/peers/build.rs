@@ -191,8 +191,10 @@ fn shortened(said: &str) -> String {
 pub(super) fn on_path(command: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path)
-        .map(|folder| folder.join(command))
-        .find(|file| file.is_file())
+        .find(|folder| folder.join(command).is_file())
+        // The folder itself, and not a link to it: Open MPI looks for its files beside the folder
+        // from which it was started.
+        .map(|folder| folder.canonicalize().unwrap_or(folder).join(command))
 }
 
 #[cfg(test)]

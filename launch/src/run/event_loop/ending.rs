@@ -44,7 +44,7 @@ impl EventLoop {
     pub(super) fn check_clock(&mut self) {
         let now = Instant::now();
         if self.job.board.due().is_some_and(|due| due <= now) {
-            self.show_waits();
+            self.show_waits(false);
         }
         match self.phase {
             Phase::Running {
@@ -82,7 +82,7 @@ impl EventLoop {
     }
 
     pub(super) fn time_out(&mut self) {
-        self.show_waits();
+        self.show_waits(true);
         let running = self.job.ranks.iter().filter(|rank| rank.running);
         let running: Vec<_> = running.map(|rank| rank.number).collect();
         let seconds = self.job.timeout.unwrap_or_default().as_secs_f64();

@@ -107,8 +107,8 @@ impl EventLoop {
         }
     }
 
-    /// Shows which rank waits for which, if there is news.
-    pub(super) fn show_waits(&mut self) {
+    /// Shows which rank waits for which, if there is news. `last`: the job has taken too long.
+    pub(super) fn show_waits(&mut self, last: bool) {
         let server = &self.job.server;
         let standing = |rank: &Rank| match rank.running {
             false => Standing::Ended,
@@ -116,13 +116,20 @@ impl EventLoop {
             true => Standing::Running,
         };
         let standings: Vec<_> = self.job.ranks.iter().map(standing).collect();
-        if let Some(picture) = self.job.board.show(&standings) {
+        let board = &mut self.job.board;
+        let picture = match last {
+            true => board.show_last(&standings),
+            false => board.show(&standings, Instant::now()),
+        };
+        if let Some(picture) = picture {
             self.job.output.say(&picture);
         }
     }
 
     /// Handles a fence in which ranks wait for a rank that will never enter it.
     pub(super) fn check_fence(&mut self) {
+        let waiting = self.job.server.in_fence();
+        self.job.board.watch_fence(waiting, Instant::now());
         let Some(stuck) = self.job.server.stuck_fence() else {
             return;
         };

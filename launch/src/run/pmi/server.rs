@@ -283,6 +283,11 @@ impl Server {
         self.ranks[rank as usize].in_fence
     }
 
+    /// How many ranks wait in a fence.
+    pub(in super::super) fn in_fence(&self) -> u32 {
+        self.ranks.iter().map(|rank| u32::from(rank.in_fence)).sum()
+    }
+
     /// Notes that a rank's process has ended.
     pub(in super::super) fn gone(&mut self, rank: u32) {
         self.gone.push(rank);

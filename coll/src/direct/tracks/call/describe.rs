@@ -312,7 +312,7 @@ impl<'a> Call<'a> {
         part: Range<usize>,
         to: Option<*mut u8>,
     ) {
-        let (len, room) = (items.len(), items.room());
+        let (len, room) = (items.shown_len(), items.room());
         let what = What::Reduce {
             items,
             from,
