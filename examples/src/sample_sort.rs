@@ -55,21 +55,15 @@ pub fn sort<L: Level, D: Device>(comm: &Comm<L, D>, mut numbers: Vec<i64>) -> Re
     let ranks = comm.size() as usize;
     let splitters = splitters(comm, &numbers)?;
     // Equal numbers go to one rank, even if that unbalances the ranks.
-    let mut begin = 0;
-    let mut counts: Vec<usize> = Vec::with_capacity(ranks);
+    let mut rest = &numbers[..];
+    let mut parts: Vec<Vec<i64>> = Vec::with_capacity(ranks);
     for splitter in &splitters {
-        let end = numbers.partition_point(|n| n <= splitter).max(begin);
-        counts.push(end - begin);
-        begin = end;
+        let (part, behind) = rest.split_at(rest.partition_point(|n| n <= splitter));
+        parts.push(part.to_vec());
+        rest = behind;
     }
-    counts.push(numbers.len() - begin);
-
-    let out: Vec<u64> = counts.iter().map(|&count| count as u64).collect();
-    let mut coming = vec![0_u64; ranks];
-    comm.alltoall(&out, &mut coming)?;
-    let coming: Vec<usize> = coming.into_iter().map(|count| count as usize).collect();
-    let mut mine = vec![0; coming.iter().sum()];
-    comm.alltoallv(&numbers, &counts, &mut mine, &coming)?;
+    parts.push(rest.to_vec());
+    let mut mine = comm.alltoall_vecs(&parts)?.concat();
     // The numbers are sorted runs, one from each rank, which suits a merge sort.
     mine.sort();
     Ok(mine)

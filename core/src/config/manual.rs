@@ -11,11 +11,13 @@ const HEAD: &str = "\
 <!-- Made from the table in core/src/config/table.rs by `portolan info --manual`. Do not edit. -->
 
 Every setting is an environment variable and can also be given by the program, which then wins.
-A value that cannot be used is an error. A variable that begins with `PORTOLAN_` and is not in this
-list gives a warning with the nearest name that is. `portolan info` shows every value and where it
-came from.
+A value that cannot be used is an error. (Names of presets, providers and the like, and what
+depends on the machine, are checked by the transport that uses them.) A variable that begins with
+`PORTOLAN_` and is not in this list gives a warning with the nearest name that is. `portolan info`
+shows every value and where it came from.
 
-Sizes are in bytes and may end in `k`, `M`, `G` or `T` (powers of 1024).
+Sizes are in bytes and may end in `k`, `M`, `G` or `T` (powers of 1024); times are in seconds. A
+switch that is only `on` or `off` also takes `1`, `true`, `yes`, `0`, `false` and `no`.
 
 ";
 

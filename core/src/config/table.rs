@@ -18,15 +18,15 @@ settings! {
     /// unset means the best one that is usable.
     "TRANSPORT" => transport: Option<String>, default "", unit "";
 
-    /// How a rank waits. `spin` polls without end. `yield` polls `PORTOLAN_SPIN` times, and from
-    /// then on gives its core away between polls. `park` polls as often, and then sleeps until it
-    /// is woken. `auto` polls as often, gives its core away some hundred times, and then sleeps (or
-    /// goes on giving it away, over a transport that cannot wake it). If the ranks on this node
-    /// outnumber the cores that they may run on, all but `spin` poll once only, instead of
-    /// `PORTOLAN_SPIN` times; over shared memory, a rank that would give its core away polls a
-    /// little longer for a rank that waits on another core. Over shared memory and libfabric, the
-    /// cores of all ranks of the node count; else only those of this rank and of its launcher are
-    /// known.
+    /// How a rank waits: `spin` only polls; `yield` polls `PORTOLAN_SPIN` times, then gives its
+    /// core away between polls; `park` polls `PORTOLAN_SPIN` times, then sleeps until it is woken;
+    /// `auto` polls, then gives its core away some hundred times, then sleeps (or goes on giving it
+    /// away, over a transport that cannot wake it). Change it to `spin` where each rank has a core
+    /// of its own and nothing else runs, to `park` where other programs need the cores. If the
+    /// ranks on this node outnumber the cores that they may run on, all but `spin` poll once only;
+    /// over shared memory, a rank that would give its core away polls a little longer for a rank
+    /// that waits on another core. Over shared memory and libfabric, the cores of all ranks of the
+    /// node count; else only those of this rank and of its launcher are known.
     "WAIT" => wait: WaitMode, default "auto", unit "";
 
     /// How often a waiting rank polls before it gives its core away or sleeps.

@@ -52,6 +52,7 @@ mod room;
 mod root;
 mod short;
 mod sides;
+mod vecs;
 
 pub use alltoall::{Allgather, Alltoall};
 pub use alltoallw::{Alltoallw, Shapes};

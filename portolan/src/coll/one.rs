@@ -1,7 +1,6 @@
-//! Collective operations on one value per rank, and on vectors whose lengths only their owners
-//! know.
+//! Collective operations on one value per rank.
 
-use portolan_core::{Device, Error, ErrorKind, Result};
+use portolan_core::{Device, Result};
 use portolan_datatype::{Datatype, Op};
 
 use super::room::Room;
@@ -146,92 +145,4 @@ impl<L: Level, D: Device> Comm<L, D> {
         // SAFETY: the value has come from the root.
         Ok(unsafe { one.filled() }[0])
     }
-
-    /// Gives rank `root` the values of all ranks, as one vector per rank; the other ranks get
-    /// `None` (MPI-4 section 6.5, `MPI_Gatherv`). The lengths may differ. The root need not know
-    /// them, because they are gathered first.
-    ///
-    /// ```
-    /// portolan::try_threads(3, |world| {
-    ///     let comm = world.comm();
-    ///     let mine = vec![comm.rank(); comm.rank() as usize];
-    ///     if let Some(all) = comm.gather_vecs(&mine, 0)? {
-    ///         assert_eq!(all, [vec![], vec![1], vec![2, 2]]);
-    ///     }
-    ///     Ok(())
-    /// })?;
-    /// # Ok::<(), portolan::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`gather_one`](Self::gather_one). If the root has no memory for the values, every rank
-    /// gets that error. If it has none for their lengths, one word per rank, it alone gets that
-    /// error, and the others may wait for it.
-    #[doc(alias = "MPI_Gatherv")]
-    pub fn gather_vecs<T: Datatype>(&self, data: &[T], root: u32) -> Result<Option<Vec<Vec<T>>>> {
-        let Some(counts) = self.gather_one(data.len(), root)? else {
-            if !self.bcast_one(false, root)? {
-                return self.raise(Err(self.no_room_elsewhere()));
-            }
-            self.lend(&mut Gather::contribute(data, root).uneven())?;
-            return Ok(None);
-        };
-        let total = counts
-            .iter()
-            .fold(0usize, |sum, &count| sum.saturating_add(count));
-        let all = Room::new(self, total);
-        // Before the root raises its error: the other ranks wait for this.
-        self.bcast_one(all.is_ok(), root)?;
-        let all = self.raise(all)?;
-        let (_, all) = self.run(Gather::new(data, all, root).counts(&counts))?;
-        // SAFETY: every rank has sent as many values as it said.
-        let all = unsafe { all.filled() };
-        Ok(Some(cut(&all, &counts)))
-    }
-
-    /// Gives every rank the values of all ranks, as one vector per rank (MPI-4 section 6.7,
-    /// `MPI_Allgatherv`). The lengths may differ, and no rank needs to know them, because they are
-    /// gathered first.
-    ///
-    /// # Errors
-    /// As [`gather_one`](Self::gather_one). If one rank has no memory for the values, every rank
-    /// gets that error. If it has none for their lengths, one word per rank, it alone gets that
-    /// error, and the others may wait for it.
-    #[doc(alias = "MPI_Allgatherv")]
-    pub fn allgather_vecs<T: Datatype>(&self, data: &[T]) -> Result<Vec<Vec<T>>> {
-        let counts = self.allgather_one(data.len())?;
-        let total = counts
-            .iter()
-            .fold(0usize, |sum, &count| sum.saturating_add(count));
-        let all = Room::new(self, total);
-        // As in `gather_vecs`.
-        let everywhere = self.allreduce_one(all.is_ok(), &Op::LAND)?;
-        let all = self.raise(all)?;
-        if !everywhere {
-            return self.raise(Err(self.no_room_elsewhere()));
-        }
-        let (_, all) = self.run(Allgather::new(data, all).counts(&counts))?;
-        // SAFETY: as in `gather_vecs`.
-        let all = unsafe { all.filled() };
-        Ok(cut(&all, &counts))
-    }
-
-    #[cold]
-    fn no_room_elsewhere(&self) -> Error {
-        self.inner.error(
-            ErrorKind::Exhausted,
-            "another rank has no memory for what all ranks have".to_owned(),
-            "gather less at a time",
-        )
-    }
-}
-
-/// Cuts `all` into one vector per count.
-fn cut<T: Datatype>(mut all: &[T], counts: &[usize]) -> Vec<Vec<T>> {
-    let one = |&count: &usize| {
-        let (first, rest) = all.split_at(count);
-        all = rest;
-        first.to_vec()
-    };
-    counts.iter().map(one).collect()
 }

@@ -31,6 +31,28 @@ impl<L: Level, D: Device> Comm<L, D> {
         self.inner.group().clone()
     }
 
+    /// The members that are known to be dead, or to have left while something was still wanted of
+    /// them, as a group; empty as long as all is well. Not collective: other ranks may know of more
+    /// or fewer. The others are `comm.group().difference(&comm.failed())`.
+    ///
+    /// Only a job that goes on after a death has a use for this
+    /// ([`OnFailure::Return`](crate::OnFailure)). An error that says that a rank has failed names
+    /// that rank by its number in the whole job ([`Error::peer`](crate::Error::peer)).
+    #[must_use]
+    pub fn failed(&self) -> Group {
+        let (group, device) = (self.inner.group(), self.inner.device());
+        let is_dead = |(_, member): &(u32, _)| device.failure_of(*member).is_some();
+        let dead: Vec<u32> = (0..)
+            .zip(group.iter())
+            .filter(is_dead)
+            .map(|(rank, _)| rank)
+            .collect();
+        match group.include(&dead) {
+            Ok(dead) => dead,
+            Err(_) => unreachable!("ranks of the group, each once"),
+        }
+    }
+
     /// How similar two communicators are (MPI-4 section 7.4.1, `MPI_Comm_compare`).
     #[doc(alias = "MPI_Comm_compare")]
     #[must_use]

@@ -238,3 +238,32 @@ fn layouts_take_part_like_slices() -> Result<()> {
     });
     Ok(())
 }
+
+#[test]
+fn vectors_of_any_length_reach_the_ranks_for_which_they_are() {
+    let item = |from: u32, to: u32, at: usize| from * 1000 + to * 100 + at as u32;
+    let len = |from: u32, to: u32| ((from + 2 * to) % 4) as usize;
+    let part = |from: u32, to: u32| -> Vec<u32> {
+        (0..len(from, to)).map(|at| item(from, to, at)).collect()
+    };
+    for ranks in 1..=5 {
+        portolan::try_threads(ranks, |world| {
+            let (comm, me) = (world.comm(), world.rank());
+            let parts: Vec<_> = (0..ranks).map(|to| part(me, to)).collect();
+            let all = comm.alltoall_vecs(&parts)?;
+            let expected: Vec<_> = (0..ranks).map(|from| part(from, me)).collect();
+            assert_eq!(all, expected);
+            for root in 0..ranks {
+                assert_eq!(comm.scatter_vecs(&parts, root)?, part(root, me));
+                let mut data = part(me, root);
+                comm.bcast_vec(&mut data, root)?;
+                assert_eq!(data, part(root, root));
+            }
+            let wrong = comm.alltoall_vecs(&parts[1..]).unwrap_err();
+            assert_eq!(wrong.kind(), portolan::ErrorKind::InvalidCount, "{wrong}");
+            assert!(comm.failed().is_empty());
+            Ok(())
+        })
+        .unwrap();
+    }
+}
