@@ -12,6 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use libfabric_sys::{FI_ADDR_NOTAVAIL, FI_EAGAIN, FI_READ, FI_REMOTE_READ, fi_read, fid_mr};
 use portolan_core::transport::{Exposure, Pulled, Pulls, Sent, Token};
@@ -29,9 +30,9 @@ use crate::send;
 /// Reads that may be under way from one rank.
 const READS: usize = 16;
 
-/// How often in a row there may be no place for a read, without any read ending, before messages
-/// are streamed instead.
-const PATIENCE: u32 = 1000;
+/// How long there may be no place for a read, without any read ending, before messages are streamed
+/// instead. A slow network needs a tenth of a second for a piece.
+const PATIENCE: Duration = Duration::from_millis(250);
 
 /// What peers may read, and the reads from them.
 #[derive(Debug)]
@@ -40,8 +41,8 @@ pub(crate) struct Memory {
     reads: Box<[Option<Read>]>,
     /// Reads that have not completed.
     pending: usize,
-    /// How often there was no place for a read since the last one ended.
-    refused: u32,
+    /// When there was first no place for a read since the last one ended.
+    full_since: Option<Instant>,
     /// Reads and remote operations begun so far.
     pub(crate) begun: u64,
     /// The provider no longer reports how they end.
@@ -95,7 +96,7 @@ impl Memory {
             ops: Ops::new(Kind::Read, READS),
             reads: (0..READS).map(|_| None).collect(),
             pending: 0,
-            refused: 0,
+            full_since: None,
             begun: 0,
             stuck: false,
             seen: 0,
@@ -174,7 +175,7 @@ impl Memory {
         }
         read.state = if well { State::Done } else { State::Failed };
         self.pending -= 1;
-        self.refused = 0;
+        self.full_since = None;
         if let Some(region) = read.region.take() {
             self.registrations.end_one(region);
         }
@@ -371,8 +372,8 @@ unsafe fn start(ofi: &mut Ofi, piece: Piece, whose: Whose) -> Pulled {
         // Without such a read, no place will ever be free again.
         let waits = |read: &Read| read.state != State::Abandoned;
         let waits = link.memory.reads.iter().flatten().any(waits);
-        link.memory.refused = link.memory.refused.saturating_add(1);
-        return match waits && link.memory.refused < PATIENCE {
+        let since = link.memory.full_since.get_or_insert_with(Instant::now);
+        return match waits && since.elapsed() < PATIENCE {
             true => Pulled::Later,
             false => Pulled::Stream,
         };

@@ -518,7 +518,10 @@ fn adopt<S: Sink>(ofi: &mut Ofi, delivered: usize, sink: &mut S) {
 /// rank back. (A rank that is held to be dead itself takes back all of them.)
 pub(crate) fn believe(ofi: &mut Ofi) {
     let memory = &ofi.link.memory;
-    let dead = |peer| ofi.shared.deaths.is_dead(peer);
+    // Other threads may declare further deaths meanwhile. Those are for the next time: whether
+    // anything is being read from these ranks has not been looked at.
+    let known = ofi.shared.deaths.count();
+    let dead = |peer| ofi.shared.deaths.reason(peer, known).is_some();
     let outcast = dead(ofi.rank);
     let reading = memory.is_reading_from(|peer| outcast || dead(peer));
     let lent = memory.is_reading() || ofi.link.matches || memory.is_offered();
@@ -538,9 +541,9 @@ pub(crate) fn believe(ofi: &mut Ofi) {
         return;
     }
     ofi.silence = (0, 0);
-    ofi.adopted = ofi.shared.deaths.count();
-    let (deaths, adopted) = (&ofi.shared.deaths, ofi.adopted);
-    let dead = |rank| deaths.reason(rank, adopted).is_some();
+    ofi.adopted = known;
+    let deaths = &ofi.shared.deaths;
+    let dead = |rank| deaths.reason(rank, known).is_some();
     ofi.link.inbox.forget(dead);
     if let Some(gap) = &mut ofi.gap {
         *gap = Gap::default();
@@ -556,6 +559,7 @@ fn before_sleep(ofi: &mut Ofi) {
     let unannounced = !ofi.waiting.is_empty()
         || !ofi.to_tell.is_empty()
         || ofi.link.inbox.has_unposted()
+        || ofi.link.inbox.is_shut()
         || ofi.shared.deaths.count() != ofi.adopted
         || ofi.gap.as_ref().is_some_and(Gap::is_open)
         // What the network does to registered memory by itself wakes nobody.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::status::Status;
 
 /// Why an operation on a peer that has left the job in good order fails.
-pub(crate) const LEFT: &str = "it has left the job";
+pub const LEFT: &str = "it has left the job";
 
 /// How the reason begins by which a transport, or the engine, ends operations of a rank that has
 /// itself failed.

@@ -191,6 +191,37 @@ fn trials() -> Vec<Trial> {
             Ok(())
         },
     ));
+    trials.push(Trial::test("better_transport_that_cannot_be_used", || {
+        let wrapped = |options: &[&str]| {
+            let options = [&["--timeout", "30"], options].concat();
+            let plain = rank::command(&options, 2, "nothing");
+            let mut limited = std::process::Command::new("sh");
+            limited
+                .args(["-c", "ulimit -f 1000 && exec \"$0\" \"$@\""])
+                .arg(plain.get_program())
+                .args(plain.get_args());
+            common::outcome(common::of_ours(limited), b"")
+        };
+        let outcome = wrapped(&[]);
+        if outcome.err.contains("no transport is usable") {
+            println!("skipped: a transport in place of a better one: there is no other");
+            return Ok(());
+        }
+        outcome.expect_code(0).expect_err(&[
+            "portolan: warning: the transport is ofi, because a better one cannot be used: shm: ",
+            "ulimit -f",
+            "(PORTOLAN_TRANSPORT=ofi asks for it without this warning)",
+        ]);
+        assert_eq!(outcome.err.matches("warning: ").count(), 1, "{outcome:#?}");
+        let asked = wrapped(&["--transport", "ofi"]);
+        asked.expect_code(0);
+        assert!(!asked.err.contains("warning"), "{asked:#?}");
+        Ok(())
+    }));
+    trials.push(Trial::test("forked_child_that_drops_the_world", || {
+        job(&[], 2, "forking").expect_code(0);
+        Ok(())
+    }));
     trials.push(Trial::test("job_larger_than_memory", || {
         // With 32 ranks, the memory that each pair of ranks shares exceeds that limit.
         let outcome = job(&["--env", "PORTOLAN_SHM_MAX=1M"], 32, "nothing");
@@ -217,11 +248,37 @@ fn play(role: &str) -> ExitCode {
             1 => Err("no input today".into()),
             _ => Ok::<(), Box<dyn std::error::Error + Send + Sync>>(()),
         }),
+        "forking" => portolan::run(forking),
         _ => portolan::run(|world| act(role, &world)),
     }
 }
 
 /// Rank 1 makes the error; rank 0 does what rank 1's call needs.
+/// Rank 0 starts a child that is not another program, and that drops what it has of the job.
+fn forking(world: World) -> Result<()> {
+    if world.rank() == 0 {
+        // SAFETY: the child makes no call on a communicator, and ends without running anything
+        // else of this process.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            drop(world);
+            // SAFETY: as above.
+            unsafe { libc::_exit(0) };
+        }
+        let mut status = 0;
+        // SAFETY: the child is this process's, and there is room for its status.
+        let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!((waited, status), (child, 0));
+    }
+    // The rank that has the child goes on, and so does the other.
+    let comm = world.comm();
+    let sum = comm.allreduce_one(comm.rank() + 1, &Op::SUM)?;
+    assert_eq!(sum, 3);
+    let all = comm.allgather_vecs(&vec![comm.rank(); 100_000])?;
+    assert_eq!(all[1][99_999], 1);
+    Ok(())
+}
+
 fn act(role: &str, world: &World) -> Result<()> {
     let comm = world.comm();
     let wrong = comm.rank() == 1;

@@ -68,11 +68,13 @@ fn main() -> ExitCode {
                 Ok(())
             }),
             Trial::test("who_has_not_come_to_the_start_is_named", || {
-                for options in [&OPTIONS[..], &OPTIONS[..2]] {
+                // Long enough that all that come have come.
+                let options = ["--timeout", "6", "--stuck-after", "3"];
+                for options in [&options[..], &options[..2]] {
                     let outcome = rank::play(options, 3, "absent");
                     outcome.expect_code(124).expect_err(&[
                         "who waits for whom: 2 of 3 ranks have waited for long\n",
-                        "\n  rank 1: not yet there: has not called `init`",
+                        "\n  rank 1: not there yet: computing, ",
                         "\n  ranks 0, 2: at the start of the job, waiting for the others\n",
                     ]);
                     assert_eq!(outcome.err.matches("who waits").count(), 1, "{outcome:#?}");

@@ -169,7 +169,9 @@ impl<L: Level> Builder<L> {
             settings.set("ON_FAILURE", "return")?;
         }
         let vote = Vote::new(&settings, &candidates(place, &settings, Eager::No));
-        let choice = decide(&[Arc::new(vote)])?;
+        let mut choice = decide(&[Arc::new(vote)])?;
+        // What cannot join the ranks of one process is no surprise.
+        choice.passed_over.clear();
         announce(&settings, &choice, n, place.name());
         let devices = open_all::<L>(&choice, n, &settings)?;
         Ok((devices, settings))

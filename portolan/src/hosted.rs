@@ -29,6 +29,8 @@ pub struct Hosted<D: Device> {
     launcher: Launcher,
     /// The rank has left the job, in any way.
     left: AtomicBool,
+    /// The process that joined the job.
+    process: u32,
     /// A call returned an error that may be about to end the program.
     troubled: AtomicBool,
     /// A call told the program that another rank has failed, and the program went on.
@@ -98,6 +100,7 @@ impl<D: Device> Hosted<D> {
             device,
             launcher: ending.launcher,
             left: AtomicBool::new(false),
+            process: std::process::id(),
             troubled: AtomicBool::new(false),
             told: AtomicBool::new(false),
             together: ending.together,
@@ -192,6 +195,14 @@ impl<D: Device> Hosted<D> {
     /// As [`leave`](Self::leave); `live` returns the cost of collective operations on communicators
     /// that still exist.
     pub(crate) fn leave_with(&self, how: Leave, live: impl Fn(Counters) -> u64) -> Result<()> {
+        // A child that has been forked has its parent's rings and connections, but is not the rank.
+        if std::process::id() != self.process {
+            if let Some(bootstrap) = self.take_bootstrap() {
+                std::mem::forget(bootstrap);
+            }
+            self.left.store(true, Ordering::Relaxed);
+            return Ok(());
+        }
         if let Some(device) = (self.shared)(&self.device) {
             self.wakers.end(device);
         }

@@ -19,8 +19,8 @@
 //!   (`Ofi::adopted`), in the order in which they were declared. Packets of a dead rank may still
 //!   be on their way, so `progress::adopt` first waits for some polls that bring nothing.
 //!   `progress::believe` then adopts all declared deaths, unless the provider may still access
-//!   memory of the program. The engine sees only adopted deaths (`Transport::failures`), and ends
-//!   what they concern.
+//!   memory of the program in operations with the dead. The engine sees only adopted deaths
+//!   (`Transport::failures`), and ends what they concern.
 //! - *Noticed*: where the provider matches, `native::deaths` ends the tagged operations that
 //!   adopted deaths concern, and counts these deaths (`Tags::failures_seen`).
 //!

@@ -8,6 +8,7 @@ use std::time::Instant;
 use libfabric_sys::fi_cancel;
 use portolan_core::device::{HandlerId, Hook, Port, Turn};
 use portolan_core::engine::Data;
+use portolan_core::error::LEFT;
 use portolan_core::matching::{Envelope, Pattern};
 use portolan_core::transport::{
     Bell, Exposure, Header, Limits, Pulled, Pulls, Sent, Sink, Transport, TransportCaps,
@@ -403,6 +404,10 @@ pub(super) fn finish(shared: &Shared, port: &mut dyn Port) -> bool {
             None => Ok(()),
             Some((request, End::Over(status))) => port.complete(request, status),
             Some((request, End::Failed(peer))) => port.fail(request, ProcId::new(peer)),
+            Some((request, End::Left(peer))) => {
+                let error = Error::peer_failed(peer, LEFT).on_rank(port.me().index());
+                port.fail_with(request, error)
+            }
         };
         let discarded = || end.is_some_and(|(request, _)| request.is_null());
         debug_assert!(outcome.is_ok() || discarded(), "{outcome:?}");

@@ -204,7 +204,7 @@ impl Tags {
                 ofi.peers[peer as usize].injected = peer != ofi.rank;
             }
             // The peer has left: the message is lost. A synchronous send cannot have been matched.
-            Some(Sent::Done) if send.awaited => self.finish(number, End::Failed(peer)),
+            Some(Sent::Done) if send.awaited => self.finish(number, End::Left(peer)),
             Some(Sent::Done) => self.finish(number, End::Over(Status::EMPTY)),
             // This rank's death would not end what it sends to itself.
             Some(Sent::Gone) if peer == ofi.rank => self.finish(number, End::Failed(peer)),
@@ -254,7 +254,7 @@ impl Tags {
         }
         // The peer has left.
         if awaited && matched.error != 0 {
-            self.finish(matched.index, End::Failed(peer));
+            self.finish(matched.index, End::Left(peer));
         } else if !awaited {
             self.finish(matched.index, End::Over(Status::EMPTY));
         }

@@ -31,6 +31,8 @@ pub(crate) enum End {
     Over(Status),
     /// This peer has failed.
     Failed(u32),
+    /// This peer has left the job in good order.
+    Left(u32),
 }
 
 /// The operations under way, and the work left to do for them.

@@ -4,10 +4,13 @@
 //! again when the provider has released it and the last message in it has been delivered. A packet
 //! waits here if an earlier one from the same peer has not arrived yet, or if the engine does not
 //! accept it now. If waiting packets keep the provider from its last buffer, they are copied out.
+//! If messages that are still landing keep it from all of them, because their senders compute,
+//! other buffers take their place after a while.
 
 mod in_turn;
 
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 use libfabric_sys::{
     FI_ADDR_UNSPEC, FI_MULTI_RECV, FI_RECV, fi_cq_tagged_entry, fi_msg, fi_recv, fi_recvmsg, fid_ep,
@@ -32,6 +35,10 @@ pub(crate) use in_turn::Own;
 /// themselves.
 const SPARES: u64 = 1 << 62;
 
+/// How long all buffers may be filled by messages that are still landing, before other buffers take
+/// their place.
+const PATIENCE: Duration = Duration::from_millis(250);
+
 /// The receive buffers, and the packets in them.
 #[derive(Debug)]
 pub(crate) struct Inbox {
@@ -44,6 +51,8 @@ pub(crate) struct Inbox {
     unposted: Vec<u32>,
     /// Buffers that the provider may put messages into.
     open: usize,
+    /// Since when no buffer is open, and none is there to post.
+    shut_since: Option<Instant>,
     /// Whether a connection has ever broken.
     broken: bool,
     /// Buffers that replace those which may never be complete again.
@@ -111,6 +120,7 @@ impl Inbox {
                     .any(|layer| HASTY.contains(&layer)),
             buffers: vec![Buffer::default(); count],
             open: 0,
+            shut_since: None,
             broken: false,
             spares: Vec::new(),
             unposted: (0..count as u32).collect(),
@@ -179,6 +189,7 @@ impl Inbox {
             }
             self.buffers[index as usize] = Buffer::default();
             self.open += 1;
+            self.shut_since = None;
             self.unposted.pop();
         }
         Ok(false)
@@ -248,7 +259,13 @@ impl Inbox {
     /// Whether the provider soon has no room for messages, and something can be done about it.
     #[inline]
     pub(crate) fn is_low(&self) -> bool {
-        self.open < 2 && (self.broken || !self.held.is_empty() || !self.parts.is_empty())
+        let may_help = || self.broken || !self.held.is_empty() || !self.parts.is_empty();
+        self.open < 2 && (may_help() || self.is_shut())
+    }
+
+    /// Whether the provider has no buffer, and gets none before a message has landed.
+    pub(crate) fn is_shut(&self) -> bool {
+        self.open == 0 && self.unposted.is_empty()
     }
 
     /// Takes the peer that has sent something no correct peer sends, and what that was, if there is
@@ -262,15 +279,19 @@ impl Inbox {
     #[cold]
     pub(crate) fn relieve(&mut self, domain: &Domain) -> Result<(), String> {
         self.copy_held();
-        if self.broken {
+        let since = match self.is_shut() {
+            true => Some(*self.shut_since.get_or_insert_with(Instant::now)),
+            false => None,
+        };
+        if self.broken || since.is_some_and(|since| since.elapsed() >= PATIENCE) {
             self.replace(domain)?;
         }
         Ok(())
     }
 
     /// Replaces buffers that wait for the rest of a message, which may never come once a connection
-    /// has broken. Nothing tells whether the provider still writes there, so other buffers take
-    /// their place.
+    /// has broken, and may take long if the sender computes. Nothing tells whether the provider
+    /// still writes there, so other buffers take their place.
     fn replace(&mut self, domain: &Domain) -> Result<(), String> {
         for buffer in &mut self.buffers {
             buffer.doubtful |= self.hasty && buffer.over && buffer.bytes < buffer.reach;

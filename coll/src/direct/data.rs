@@ -5,6 +5,7 @@ use portolan_core::{Error, ErrorKind, Result, lines};
 use portolan_datatype::{Layout, MsgRep, Op, bytes};
 
 use crate::args::Many;
+use crate::direct::blocking::exchange::ASIDE;
 use crate::direct::boards::board::{CHUNK, Header};
 use crate::schedule::{Base, Builder, Span};
 
@@ -263,6 +264,19 @@ impl<'a> Items<'a> {
         match self.contiguous {
             true => self.len(),
             false => self.mark(),
+        }
+    }
+
+    /// The same, where there is room for a short length only: at most [`ASIDE`] bytes, or as much
+    /// again for items with gaps.
+    #[inline]
+    pub(in crate::direct) fn shown_len_beside_root(&self) -> usize {
+        match self.contiguous {
+            true => self.len(),
+            false => match self.mark() {
+                0 => 0,
+                mark => ASIDE + 1 + mark % (ASIDE - 1),
+            },
         }
     }
 

@@ -72,10 +72,8 @@ pub(super) fn start(args: &RunArgs) -> Result<Job, Failure> {
         // Starting many ranks takes a while.
         if let Some(signal) = signals.end_is_asked_for() {
             guard.finish();
-            // Taken, so that it does not end the launcher before that has said why.
-            while let Ok(Some(next)) = signals.next()
-                && next != signal
-            {}
+            // Taken, so that they do not end the launcher before that has said why.
+            while let Ok(Some(_)) = signals.next() {}
             return Err(Failure::not_started(signal, number, args.ranks));
         }
         match plan.start_rank(number, cpus, stdin.take().unwrap_or_else(Stdio::null)) {

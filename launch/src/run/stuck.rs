@@ -116,7 +116,8 @@ fn picture(reports: &BTreeMap<u32, Report>, ranks: &[Standing]) -> String {
         *standing == Standing::InFence && !reports.contains_key(&rank)
     };
     let fenced = (0..).zip(ranks).filter(|&one| in_fence(one)).count();
-    let waiting = count + fenced;
+    // Of those in a fence it is not known for how long, if ranks have reported as well.
+    let waiting = if count > 0 { count } else { fenced };
     let mut text = format!("who waits for whom: {waiting} of {size} ranks have waited for long");
     for (rank, report) in reports.iter().take(SHOWN) {
         let shown = report.waits.iter().take(PER_RANK).map(ToString::to_string);
@@ -143,7 +144,7 @@ fn picture(reports: &BTreeMap<u32, Report>, ranks: &[Standing]) -> String {
             if count > 0 {
                 "not reported: computing, or not waiting for long"
             } else {
-                "not yet there: has not called `init`, or does not use Portolan"
+                "not there yet: computing, or in the middle of its start"
             },
         ),
         (
@@ -353,7 +354,7 @@ mod tests {
         assert_eq!(
             board.show(&standings, due).unwrap(),
             "who waits for whom: 2 of 3 ranks have waited for long\n  \
-             rank 1: not yet there: has not called `init`, or does not use Portolan\n  \
+             rank 1: not there yet: computing, or in the middle of its start\n  \
              ranks 0, 2: at the start of the job, waiting for the others"
         );
         assert_eq!((board.due(), board.show_last(&standings)), (None, None));

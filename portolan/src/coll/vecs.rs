@@ -42,14 +42,14 @@ impl<L: Level, D: Device> Comm<L, D> {
             self.lend(&mut Gather::contribute(data, root).uneven())?;
             return Ok(None);
         };
-        let all = Room::new(self, sum(&counts));
+        let room = self.room_and_parts(&counts);
         // Before the root raises its error: the other ranks wait for this.
-        self.bcast_one(all.is_ok(), root)?;
-        let all = self.raise(all)?;
+        self.bcast_one(room.is_ok(), root)?;
+        let (all, parts) = self.raise(room)?;
         let (_, all) = self.run(Gather::new(data, all, root).counts(&counts))?;
         // SAFETY: every rank has sent as many values as it said.
         let all = unsafe { all.filled() };
-        Ok(Some(cut(&all, &counts)))
+        Ok(Some(dealt(&all, &counts, parts)))
     }
 
     /// Gives every rank the values of all ranks, as one vector per rank (MPI-4 section 6.7,
@@ -63,11 +63,11 @@ impl<L: Level, D: Device> Comm<L, D> {
     #[doc(alias = "MPI_Allgatherv")]
     pub fn allgather_vecs<T: Datatype>(&self, data: &[T]) -> Result<Vec<Vec<T>>> {
         let counts = self.allgather_one(data.len())?;
-        let all = self.all_have_room(Room::new(self, sum(&counts)))?;
+        let (all, parts) = self.all_have_room(self.room_and_parts(&counts))?;
         let (_, all) = self.run(Allgather::new(data, all).counts(&counts))?;
         // SAFETY: as in `gather_vecs`.
         let all = unsafe { all.filled() };
-        Ok(cut(&all, &counts))
+        Ok(dealt(&all, &counts, parts))
     }
 
     /// Gives every rank the vector of rank `root`, in place of its own, whose length does not
@@ -161,16 +161,20 @@ impl<L: Level, D: Device> Comm<L, D> {
         let counts: Vec<usize> = parts.iter().map(Vec::len).collect();
         let mut coming = vec![0; self.size() as usize];
         self.alltoall(&counts, &mut coming)?;
-        let total = sum(&coming);
-        let both = self
-            .joined(parts)
-            .and_then(|send| Ok((send, Room::new(self, total)?)));
-        let (send, room) = self.all_have_room(both)?;
+        let both = self.joined(parts);
+        let both = both.and_then(|send| Ok((send, self.room_and_parts(&coming)?)));
+        let (send, (room, parts)) = self.all_have_room(both)?;
         let call = Alltoall::new(&send[..], room).send_counts(&counts);
         let (_, all) = self.run(call.recv_counts(&coming))?;
         // SAFETY: every rank has sent as many values as it said.
         let all = unsafe { all.filled() };
-        Ok(cut(&all, &coming))
+        Ok(dealt(&all, &coming, parts))
+    }
+
+    /// Memory for what all ranks send to this one, together and by rank.
+    fn room_and_parts<T: Datatype>(&self, counts: &[usize]) -> Result<(Room<T>, Vec<Vec<T>>)> {
+        let parts = counts.iter().map(|&count| self.room_for::<T>(count));
+        Ok((Room::new(self, sum(counts))?, parts.collect::<Result<_>>()?))
     }
 
     /// Vectors one behind the other.
@@ -210,12 +214,12 @@ fn sum(counts: &[usize]) -> usize {
         .fold(0, |sum, &count| sum.saturating_add(count))
 }
 
-/// Cuts `all` into one vector per count.
-fn cut<T: Datatype>(mut all: &[T], counts: &[usize]) -> Vec<Vec<T>> {
-    let one = |&count: &usize| {
+/// Puts the values of `all`, as many as a count says each, into vectors that have room for them.
+fn dealt<T: Datatype>(mut all: &[T], counts: &[usize], mut parts: Vec<Vec<T>>) -> Vec<Vec<T>> {
+    for (part, &count) in parts.iter_mut().zip(counts) {
         let (first, rest) = all.split_at(count);
+        part.extend_from_slice(first);
         all = rest;
-        first.to_vec()
-    };
-    counts.iter().map(one).collect()
+    }
+    parts
 }

@@ -41,6 +41,8 @@ impl<L: Level, D: Device> Comm<L, D> {
     #[must_use]
     pub fn failed(&self) -> Group {
         let (group, device) = (self.inner.group(), self.inner.device());
+        // Waits until a death that some call has told of already counts everywhere in the device.
+        let _ = device.dead_member(group);
         let is_dead = |(_, member): &(u32, _)| device.failure_of(*member).is_some();
         let dead: Vec<u32> = (0..)
             .zip(group.iter())

@@ -314,9 +314,10 @@ mod tests {
 
     #[test]
     fn every_group_on_a_page_says_when_it_was_measured() {
-        for page in [
-            include_str!("../../../docs/figures.md"),
-            include_str!("../../../docs/figures-zen4.md"),
+        for (page, least) in [
+            (include_str!("../../../docs/figures.md"), 3),
+            (include_str!("../../../docs/figures-zen4.md"), 3),
+            (include_str!("../../../docs/figures-xeon.md"), 1),
         ] {
             let mut groups = 0;
             for part in page.split("\n## ").skip(1) {
@@ -325,7 +326,7 @@ mod tests {
                 assert!(when.starts_with("Measured on 20"), "{when}");
                 groups += 1;
             }
-            assert!(groups > 2);
+            assert!(groups >= least, "{groups}");
         }
     }
 

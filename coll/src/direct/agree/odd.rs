@@ -5,6 +5,7 @@ use portolan_core::{Device, Error, ErrorKind};
 
 use crate::args::Name;
 use crate::direct::agree::sort::Sort;
+use crate::direct::blocking::exchange::ASIDE;
 use crate::direct::boards::board::{Header, Kind};
 use crate::run::{SAME_ENDS, wrong_edge};
 
@@ -118,8 +119,9 @@ pub(in crate::direct) fn described(me: u32, (kind, len): (Kind, usize), odd: Odd
         };
         return Error::new(class, what).remedy(remedy);
     }
-    let lens = [odd.len, len as u64];
-    let gaps = |len: &u64| usize::try_from(*len).is_ok_and(|len| Header::GAPS.contains(&len));
+    let is_mark = |len: u64| usize::try_from(len).is_ok_and(|len| Header::GAPS.contains(&len));
+    let in_rounds = odd.header.kind() == Some(Kind::ReduceInRounds);
+    let has_gaps = is_mark(odd.len) || is_mark(len as u64) || in_rounds && odd.len > ASIDE as u64;
     let (class, what) = match odd.header.kind() {
         Some(known @ (Kind::BcastPassing | Kind::GatherSent)) if known.text() == name => {
             return other_root(me, rank, name);
@@ -143,7 +145,7 @@ pub(in crate::direct) fn described(me: u32, (kind, len): (Kind, usize), odd: Odd
             ErrorKind::InvalidCount,
             format!("rank {rank} took part in {name} with other lengths than this rank"),
         ),
-        Some(known) if known.text() == name && kind.is_reduction() && lens.iter().any(gaps) => (
+        Some(known) if known.text() == name && kind.is_reduction() && has_gaps => (
             ErrorKind::InvalidCount,
             format!(
                 "rank {rank} took part in {name} with values that lie in memory otherwise than this rank's, or with \

@@ -257,8 +257,7 @@ pub(in crate::direct) unsafe fn reduce<D: Device>(
 ) -> Result<Way> {
     let what = (
         Kind::ReduceInRounds,
-        // Of items with gaps, this is the best that fits beside the root.
-        Header::len_and_root(items.room(), root),
+        Header::len_and_root(items.shown_len_beside_root(), root),
     );
     // SAFETY: from the caller.
     unsafe { in_rounds(steps, items, what, from, to) }

@@ -133,7 +133,7 @@ pub(in crate::direct) unsafe fn in_chunks<D: Device>(
     to: Option<*mut u8>,
 ) -> Result<Way> {
     let (goal, len) = (Goal::Root(root), items.shown_len());
-    let even = (len / CHUNKS as usize).next_multiple_of(4096);
+    let even = (items.len() / CHUNKS as usize).next_multiple_of(4096);
     let each = items.per(even.clamp(CHUNK, steps.chunk()));
     for first in (0..items.count).step_by(each) {
         let round = items.with(each.min(items.count - first));
