@@ -5,7 +5,6 @@
 //! talk need two extents for each pair. So whoever asks may find an [`Allowance`] left for the next
 //! extents.
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use portolan_core::memory_left::{self, Room};
@@ -43,8 +42,15 @@ pub(crate) struct Allowance {
 impl Allowance {
     /// Fails if there is no room for `need` bytes for `what`. What it allows counts as allocated.
     pub(crate) fn take(&self, need: u64, what: &str) -> Result<()> {
-        static GROUPS: OnceLock<u64> = OnceLock::new();
-        let groups = *GROUPS.get_or_init(memory_left::groups_id);
+        // 0 until it is known. Relaxed: it is the same number whoever finds it out. (A `OnceLock`
+        // looks like a data race to the thread sanitizer, which does not see into the standard
+        // library.)
+        static GROUPS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+        let groups = match GROUPS.load(Relaxed) {
+            0 => memory_left::groups_id(),
+            known => known,
+        };
+        GROUPS.store(groups, Relaxed);
         self.take_at(need, what, (now(), groups), memory_left::room)
     }
 

@@ -72,7 +72,8 @@ fn a_panic_ends_the_waiting_of_the_others_and_names_its_rank() {
                     let (text, rank) = (error.to_string(), world.rank());
                     let what = format!("rank {rank} ({transport}): world rank 2 has failed: ");
                     assert!(text.starts_with(&what), "{text}");
-                    let remedy = "; look at the output of the rank that failed; the others can go on";
+                    let remedy =
+                        "; look at the output of the rank that failed; the others can go on";
                     assert!(text.contains(remedy), "{text}");
                 }
                 failures.fetch_add(1, Ordering::Relaxed);
