@@ -99,6 +99,8 @@ const PROBE_BYTES: u32 = 16 << 20;
 /// A transfer follows the one before it closely if the pause between them is at most this part of
 /// the period so far.
 const GAP: u32 = 4;
+/// Binary logarithm of the shortest length whose streams, if the peer leads, get a whole period.
+const LONG_STREAMS: u32 = 17;
 /// Binary logarithms of the shortest and the longest lengths that have classes of their own.
 const SHORTEST: u32 = 12;
 const LONGEST: u32 = 24;
@@ -356,12 +358,19 @@ impl Sender {
         (more > 0 && allowed(way)).then_some(way)
     }
 
-    /// Begins a period that goes the peer's way. It is short, unless that way's transfers begin all
-    /// at once.
+    /// Begins a period that goes the peer's way. It is short, so that this rank follows soon: the
+    /// peer's trials are short, too. (Streams of long messages, which begin all at once, get a
+    /// whole period. On a Xeon, with whole periods for all streams, half of the processes never
+    /// pulled windows of 32 and 48 KiB both ways: the trials of pulls were over while this rank
+    /// streamed.)
     fn begin_led(&mut self, class: usize, way: Way) {
         self.end_period();
         (self.class, self.way, self.led) = (class, way, true);
-        self.room = if way == Way::Stream { PERIOD } else { PROBE };
+        let is_long = (class % LENGTHS) as u32 + SHORTEST >= LONG_STREAMS;
+        self.room = match way {
+            Way::Stream if is_long => PERIOD,
+            _ => PROBE,
+        };
         (self.timed, self.trial) = (false, false);
     }
 
