@@ -12,7 +12,7 @@ use portolan_core::device::Port;
 use portolan_core::matching::Pattern;
 use portolan_core::{Error, ErrorKind, Group, ProcId, Request, Result, SendArgs, Status};
 
-use crate::direct::{Pending, Refused};
+use crate::direct::{OfHook, Pending, Refused};
 use crate::memory::Memory;
 use crate::run::{PATIENCE, judge};
 use crate::schedule::{Lane, Schedule, Span, Step};
@@ -105,15 +105,15 @@ impl OnBoard {
     fn advance(&mut self, port: &mut dyn Port) -> Went {
         // SAFETY: the caller that started the operation promised the buffers until its request
         // completes.
-        let mut outcome = unsafe { self.pending.advance(&mut |peer| port.notify(peer)) };
+        let mut outcome = unsafe { self.pending.advance(&mut OfHook(port)) };
         if outcome.is_none()
             && let Some(dead) = port.dead_member(&self.who.group)
         {
             // Stores that the dead rank made before its death still count.
             // SAFETY: as above.
-            outcome = unsafe { self.pending.advance(&mut |peer| port.notify(peer)) };
+            outcome = unsafe { self.pending.advance(&mut OfHook(port)) };
             if outcome.is_none() {
-                self.pending.give_up(&mut |peer| port.notify(peer));
+                self.pending.give_up(&mut OfHook(port));
                 let ended = port.fail(self.request, dead);
                 debug_assert!(ended.is_ok(), "the request is this operation's: {ended:?}");
                 return Went::Over;
@@ -300,7 +300,7 @@ impl Active {
         };
         // SAFETY: the caller that started the operation promised the buffers until its request
         // completes.
-        let seen = unsafe { watch.watch(&mut |peer| port.notify(peer)) };
+        let seen = unsafe { watch.watch(&mut OfHook(port)) };
         if seen.ends {
             self.end_early(port);
         }
@@ -340,7 +340,7 @@ impl Active {
             self.dead = Some(dead).filter(|_| missing);
         }
         if let Some(mut watch) = self.watch.take() {
-            watch.give_up(&mut |peer| port.notify(peer));
+            watch.give_up(&mut OfHook(port));
         }
         true
     }

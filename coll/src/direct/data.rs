@@ -255,6 +255,11 @@ impl<'a> Items<'a> {
         self.count * self.layout.size()
     }
 
+    /// Whether the data is one run of bytes that begins at displacement 0.
+    pub(in crate::direct) fn is_contiguous(&self) -> bool {
+        self.contiguous
+    }
+
     /// The length that ranks show, and compare. Items with gaps, or out of order, lie on a board as
     /// they lie in memory. Ranks whose items lie in different ways would combine what does not
     /// belong together, or even take different numbers of steps. So such items have a length of

@@ -36,6 +36,7 @@ use portolan_core::{Device, Error, ErrorKind, ProcId, Result};
 pub(crate) use agree::verdict::Refused;
 pub(crate) use boards::setup::Pool;
 pub(crate) use tracks::call::Call;
+pub(crate) use tracks::hands::OfHook;
 pub(crate) use tracks::kept::Kept;
 pub(crate) use tracks::pending::Pending;
 
@@ -56,7 +57,9 @@ use boards::long::Long;
 use boards::setup;
 use data::{Items, Stream};
 use tracks::begun::Begun;
+use tracks::hands::OfCall;
 use tracks::hope::Hope;
+use tracks::lending::Wishes;
 use tracks::messages::Messages;
 use tracks::turns::Turns;
 
@@ -108,6 +111,8 @@ struct Boards {
     choice: Choice,
     /// Whether ranks may copy from each other's buffers, as far as is known.
     pulls: AtomicBool,
+    /// Which contributions to operations on tracks this rank wishes to be lent.
+    wishes: Wishes,
 }
 
 // SAFETY: the addresses point to memory that is accessed in one of three ways: as atomics; by the
@@ -420,14 +425,21 @@ impl Ready<'_> {
         kept: impl FnOnce() -> Arc<Kept>,
     ) -> Start {
         let Self { boards, call } = *self;
-        let notify = &mut |peer| comm.device().notify(peer);
+        let hands = &mut OfCall(comm.device());
         let mut begun = self.begin(state, track);
         // SAFETY: from the caller.
         unsafe {
-            if begun.show(boards, call, notify) && call.is_short() {
+            if call.may_lend
+                && let Some(device) = comm.device().exposing()
+            {
+                begun.lend(boards, call, device);
+            }
+            if begun.show(boards, call, hands) && call.is_short() {
                 self.settle();
-                if boards.hope.look(|| begun.look(boards, call, notify)) {
-                    return Start::Over(begun.take(boards, call, notify));
+                if boards.hope.look(|| begun.look(boards, call, hands))
+                    && let Some(outcome) = begun.take(boards, call, hands)
+                {
+                    return Start::Over(outcome);
                 }
             }
         }
@@ -446,10 +458,9 @@ impl Ready<'_> {
         kept: Arc<Kept>,
     ) -> Pending {
         let Self { boards, call } = *self;
-        let notify = &mut |peer| comm.device().notify(peer);
         let mut begun = self.begin(state, track);
         // SAFETY: from the caller.
-        unsafe { begun.show(boards, call, notify) };
+        unsafe { begun.show(boards, call, &mut OfCall(comm.device())) };
         Pending::new(boards, kept, begun, self.is_by_messages())
     }
 

@@ -2,6 +2,7 @@
 
 use super::active::HandlerId;
 use super::args::{ProcId, SendArgs};
+use super::exposing::Exposure;
 use super::upper::Upper;
 use crate::buffer::TypedBuf;
 use crate::error::{Error, Result};
@@ -140,4 +141,28 @@ pub trait Port {
     /// Wakes a peer that sleeps while it waits for a store into memory, as
     /// [`Device::notify`](super::Device::notify).
     fn notify(&mut self, peer: ProcId);
+
+    /// Copies from what a peer has exposed, as [`Exposing::pull`](super::Exposing::pull), but makes
+    /// no progress. `false` in a handler, and on devices that have no
+    /// [`exposing`](super::Device::exposing).
+    ///
+    /// # Safety
+    /// As [`Exposing::pull`](super::Exposing::pull).
+    unsafe fn pull(
+        &mut self,
+        peer: ProcId,
+        exposure: &Exposure,
+        offset: u64,
+        target: *mut u8,
+        len: usize,
+    ) -> bool {
+        let _ = (peer, exposure, offset, target, len);
+        false
+    }
+
+    /// Ends an exposure of this rank, as [`Exposing::withdraw`](super::Exposing::withdraw): in a
+    /// handler as soon as the poll is over.
+    fn withdraw(&mut self, exposure: &Exposure) {
+        let _ = exposure;
+    }
 }

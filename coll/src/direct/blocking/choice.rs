@@ -235,7 +235,7 @@ fn settling(length: u32) -> u32 {
 
 /// What is known about operations of one kind and of similar length.
 #[derive(Clone, Copy, Debug)]
-struct Class {
+pub(in crate::direct) struct Class {
     /// Seconds over boards and by messages; infinite if not known.
     cost: [f64; 2],
     /// The way that is taken now, and for how many more operations.
@@ -251,7 +251,7 @@ struct Class {
 }
 
 impl Class {
-    const NEW: Self = Self {
+    pub(in crate::direct) const NEW: Self = Self {
         cost: [f64::INFINITY; 2],
         way: 0,
         left: TRIALS[0],
@@ -288,11 +288,18 @@ impl Class {
         [Way::Done, Way::Messages][self.way]
     }
 
-    fn is_measured(&self) -> bool {
+    /// Whether the next operation goes the other way, not over boards.
+    pub(in crate::direct) fn wishes_other(&self) -> bool {
+        self.way != 0
+    }
+
+    /// Whether the next operation is timed.
+    pub(in crate::direct) fn is_measured(&self) -> bool {
         self.trial || self.left <= MEASURED
     }
 
-    fn ended(&mut self, seconds: Option<f64>) {
+    /// An operation has ended, which has taken so many seconds if it was timed.
+    pub(in crate::direct) fn ended(&mut self, seconds: Option<f64>) {
         let other = 1 - self.way;
         if let Some(seconds) = seconds {
             self.times.add(seconds);

@@ -178,7 +178,13 @@ pub(in crate::direct) unsafe fn allreduce<D: Device>(
         // SAFETY: all have posted as many items, and the caller promises that they are valid.
         unsafe {
             if place == Place::Chunk && steps.takes_from_all() {
-                combine_pair(steps.rank(), items, from, shown(1 - steps.rank()), to)?;
+                combine_pair(
+                    steps.rank(),
+                    items,
+                    from,
+                    (shown(1 - steps.rank()), true),
+                    to,
+                )?;
             } else if steps.size() == 2 {
                 // The same as below, in fewer instructions.
                 items.copy(shown(1), to);
@@ -192,8 +198,8 @@ pub(in crate::direct) unsafe fn allreduce<D: Device>(
     steps.end(kind, len)
 }
 
-/// Combines the items of two ranks, where each takes the lines that the other shows. So a rank must
-/// not read its own board, and takes its own items from the program's buffer.
+/// Combines the items of two ranks. A rank takes its own items from the program's buffer. `takes`
+/// says that each takes the lines that the other shows, so that it must not read its own board.
 ///
 /// # Safety
 /// The items are readable at `from`, which may be `to`; the other rank's have been posted at
@@ -202,7 +208,7 @@ pub(in crate::direct) unsafe fn combine_pair(
     me: u32,
     items: &Items<'_>,
     from: *const u8,
-    theirs: *mut u8,
+    (theirs, takes): (*mut u8, bool),
     to: *mut u8,
 ) -> Result<()> {
     let in_place = std::ptr::eq(from, to);
@@ -213,10 +219,10 @@ pub(in crate::direct) unsafe fn combine_pair(
             if !in_place {
                 items.copy(from, to);
             }
-            return items.combine_shown(theirs, to, true);
+            return items.combine_shown(theirs, to, takes);
         }
         if !in_place {
-            items.copy_shown(theirs, to, true);
+            items.copy_shown(theirs, to, takes);
             return items.combine(from, to);
         }
         // The other rank's items must be the right operand, and so must end up where this rank's
@@ -236,7 +242,7 @@ pub(in crate::direct) unsafe fn combine_pair(
             let now = items.with(each.min(items.count - first));
             let (own, to) = (now.on_board(aside.cast()), items.nth(to, first));
             now.copy(to, own);
-            now.copy_shown(items.nth(theirs, first), to, true);
+            now.copy_shown(items.nth(theirs, first), to, takes);
             now.combine(own, to)?;
         }
         Ok(())

@@ -238,6 +238,16 @@ impl Map {
         unsafe { &*board.add(LINE).cast::<AtomicU32>().add(1) }
     }
 
+    /// The word in which the board's owner says which contributions it wishes to be lent
+    /// ([`lending`](crate::direct::tracks::lending)).
+    ///
+    /// # Safety
+    /// As [`done`](Self::done).
+    pub(in crate::direct) unsafe fn lent<'a>(self, board: *mut u8) -> &'a AtomicU32 {
+        // SAFETY: it follows the word of the wishes; only accessed as an atomic.
+        unsafe { &*board.add(LINE).cast::<AtomicU32>().add(2) }
+    }
+
     /// The header of the cell of a step.
     ///
     /// # Safety

@@ -26,6 +26,7 @@ use crate::direct::boards::long::has_shared_vectors;
 use crate::direct::boards::long::{LONG_ALONG_SHARED, Long};
 use crate::direct::boards::told::Told;
 use crate::direct::tracks::hope::Hope;
+use crate::direct::tracks::lending::Wishes;
 use crate::direct::tracks::turns::Turns;
 use crate::options::Options;
 use crate::state::lock;
@@ -237,6 +238,7 @@ fn assembled<D: Device>(
         long: Long::new(ranks),
         choice: Choice::new(ranks, device.exposing().is_some()),
         pulls: AtomicBool::new(true),
+        wishes: Wishes::new(),
         pool: Arc::clone(pool),
         types: pool.types,
         takes: told.iter().all(|told| told.takes),

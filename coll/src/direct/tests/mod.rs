@@ -8,6 +8,7 @@ mod differ;
 mod flight;
 mod gaps;
 mod in_place;
+mod lent;
 pub(super) mod lingering;
 mod mixed;
 mod model;

@@ -13,14 +13,19 @@
 //! counterpart. A rank that has seen others disagree wakes all ranks, because any of them may be
 //! looking at a rank that had no reason to wake it.
 //!
+//! Between two ranks a contribution may be lent instead of shown ([`lending`](super::lending)); the
+//! step then ends when the other rank has read it (`begun/lent.rs`).
+//!
 //! Budget of an operation that is over when it starts: one load of the cell of each rank that it
 //! looks at, and one store to its own; with several threads, a lock for the step, its place and its
 //! end; once in as many steps as there are cells, a load of one word of each other rank.
 
+mod lent;
+
 use std::sync::atomic::Ordering;
 
+use portolan_core::Result;
 use portolan_core::comm::NoUnwind;
-use portolan_core::{ProcId, Result};
 
 use crate::direct::Boards;
 use crate::direct::agree::counts;
@@ -30,6 +35,7 @@ use crate::direct::agree::verdict::{Refused, Verdict, Wrong};
 use crate::direct::blocking::steps::want;
 use crate::direct::boards::board::{Header, Place, data_of, header_of};
 use crate::direct::tracks::call::Call;
+use crate::direct::tracks::hands::Hands;
 use crate::direct::tracks::listed::AT_ROOT;
 
 /// An operation's step of a track, while it is under way.
@@ -44,6 +50,8 @@ pub(in crate::direct) struct Begun {
     /// Mask of the ranks whose cells have not been seen.
     waiting: u32,
     pub(in crate::direct) shown: bool,
+    /// The contribution, while it is lent.
+    lent: Option<Box<lent::Lent>>,
     /// Boxed, so that an operation without trouble, which is the usual case, is cheap to move.
     trouble: Option<Box<Trouble>>,
 }
@@ -75,6 +83,7 @@ impl Begun {
             was_free,
             waiting: call.looks,
             shown: false,
+            lent: None,
             trouble: None,
         }
     }
@@ -88,7 +97,7 @@ impl Begun {
         &mut self,
         boards: &Boards,
         call: &Call<'_>,
-        notify: &mut dyn FnMut(ProcId),
+        hands: &mut dyn Hands,
     ) -> bool {
         if self.shown {
             return true;
@@ -98,8 +107,11 @@ impl Begun {
         }
         let own = boards.own();
         let header = call.shown.of_step(self.step);
-        if call.place.is_some() && call.has_data() {
+        if call.may_lend {
             // SAFETY: from the caller; the place is free.
+            unsafe { self.show_or_lend(boards, call) };
+        } else if call.place.is_some() && call.has_data() {
+            // SAFETY: as above.
             unsafe { call.show(self.place_on(boards, boards.own(), self.place)) };
         }
         if header.is_by_messages() {
@@ -123,7 +135,7 @@ impl Begun {
             .map
             .cell(self.step.wrapping_add(1));
         want(data_of(own, next));
-        boards.wake(call.wakes, notify);
+        boards.wake(call.wakes, hands);
         self.shown = true;
         true
     }
@@ -143,7 +155,7 @@ impl Begun {
             return self.has_room(boards);
         }
         if self.waiting == 0 {
-            return true;
+            return self.may_end(boards);
         }
         let rank = self.waiting.trailing_zeros();
         self.header_of(boards, rank).step() == self.step
@@ -191,7 +203,7 @@ impl Begun {
         &mut self,
         boards: &Boards,
         call: &Call<'_>,
-        notify: &mut dyn FnMut(ProcId),
+        hands: &mut dyn Hands,
     ) -> bool {
         // Most headers equal the expected one in every bit.
         if let Some(wanted) = call.wanted {
@@ -211,17 +223,12 @@ impl Begun {
                 return true;
             }
         }
-        self.look_closely(boards, call, notify)
+        self.look_closely(boards, call, hands)
     }
 
     /// The same, whatever the ranks show.
     #[inline(never)]
-    fn look_closely(
-        &mut self,
-        boards: &Boards,
-        call: &Call<'_>,
-        notify: &mut dyn FnMut(ProcId),
-    ) -> bool {
+    fn look_closely(&mut self, boards: &Boards, call: &Call<'_>, hands: &mut dyn Hands) -> bool {
         let mut left = self.waiting;
         while left != 0 {
             let rank = left.trailing_zeros();
@@ -243,7 +250,7 @@ impl Begun {
             if let Some(verdict) = unsafe { call.judge(rank, header, told, at) } {
                 if verdict.wrong.is_some() {
                     self.note_verdict(boards, call, (rank, header), verdict);
-                    boards.wake(boards.others_mask(), notify);
+                    boards.wake(boards.others_mask(), hands);
                 }
                 continue;
             }
@@ -267,7 +274,7 @@ impl Begun {
             let counts_agree = |sum| unsafe { counts::read(cell) } == sum;
             if !(agrees && call.sum.is_none_or(counts_agree)) {
                 self.note(boards, call, rank, header);
-                boards.wake(boards.others_mask(), notify);
+                boards.wake(boards.others_mask(), hands);
             }
         }
         if self.waiting != 0 {
@@ -380,7 +387,8 @@ impl Begun {
         self.trouble().odd.get_or_insert((odd, mine));
     }
 
-    /// Takes the result and ends the step. To be called when all ranks have been seen.
+    /// Takes the result and ends the step. To be called when all ranks have been seen; again later
+    /// if it returns `None`, because data that is lent is still in use.
     ///
     /// # Errors
     /// If a rank was seen that does not agree, or if the operator does not know the layout.
@@ -392,8 +400,12 @@ impl Begun {
         &mut self,
         boards: &Boards,
         call: &Call<'_>,
-        notify: &mut dyn FnMut(ProcId),
-    ) -> Result<()> {
+        hands: &mut dyn Hands,
+    ) -> Option<Result<()>> {
+        if call.may_lend {
+            // SAFETY: from the caller.
+            return unsafe { self.take_or_borrow(boards, call, hands) };
+        }
         let outcome = match self.take_odd() {
             None if call.place.is_some() && call.has_data() => {
                 let at = |rank, place| self.place_of(boards, rank, place);
@@ -411,18 +423,21 @@ impl Begun {
             None => Ok(()),
             Some((odd, mine)) => Err(described(boards.rank, (call.kind, mine), odd)),
         };
-        self.end(boards, call.looks, notify);
-        outcome
+        self.end(boards, call.looks, hands);
+        Some(outcome)
+    }
+
+    /// Ends the step because a rank has died, or because all of its data goes by messages.
+    pub(in crate::direct) fn give_up(&mut self, boards: &Boards, hands: &mut dyn Hands) {
+        self.call_back(hands);
+        if self.shown {
+            self.end(boards, 0, hands);
+        }
     }
 
     /// Says that this rank has finished the step.
     #[inline]
-    pub(in crate::direct) fn end(
-        &self,
-        boards: &Boards,
-        seen: u32,
-        notify: &mut dyn FnMut(ProcId),
-    ) {
+    fn end(&self, boards: &Boards, seen: u32, hands: &mut dyn Hands) {
         let turns = &boards.tracks[self.track];
         let turn = turns.enter();
         if turns.in_turn() && self.waiting == 0 && seen == boards.others_mask() {
@@ -436,7 +451,7 @@ impl Begun {
         unsafe { turns.map.done(own) }.store(done, Ordering::Release);
         drop(turn);
         if tell {
-            boards.wake(boards.others_mask(), notify);
+            boards.wake(boards.others_mask(), hands);
         }
     }
 }
@@ -450,9 +465,9 @@ impl Boards {
 
     /// Wakes some of the others.
     #[inline]
-    fn wake(&self, mut ranks: u32, notify: &mut dyn FnMut(ProcId)) {
+    fn wake(&self, mut ranks: u32, hands: &mut dyn Hands) {
         while ranks != 0 {
-            notify(self.processes[ranks.trailing_zeros() as usize]);
+            hands.notify(self.processes[ranks.trailing_zeros() as usize]);
             ranks &= ranks - 1;
         }
     }

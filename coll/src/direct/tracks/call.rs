@@ -4,6 +4,7 @@
 //! others show. Operators get operands in the order of the ranks, from the last to the first.
 
 mod describe;
+mod lent;
 mod moves;
 
 use std::ops::Range;
@@ -44,6 +45,9 @@ pub(crate) struct Call<'a> {
     pub(in crate::direct) wanted: Option<Header>,
     /// Whether all or some of its data goes by messages.
     pub(in crate::direct) has_messages: bool,
+    /// Whether its contributions may be lent ([`lending`](crate::direct::tracks::lending)): the
+    /// same at both of two ranks that agree.
+    pub(in crate::direct) may_lend: bool,
     what: What<'a>,
     root: u32,
     rank: u32,

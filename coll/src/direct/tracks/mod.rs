@@ -11,7 +11,8 @@
 //!    │
 //!    ├─ no messages: Ready::start    Begun::new takes the step, show writes this rank's part, look
 //!    │     │                         looks at the other ranks' parts
-//!    │     ├─ all have shown ──────▶ Begun::take makes the result: over in the call (`Start::Over`)
+//!    │     ├─ all have shown ──────▶ Begun::take makes the result: over in the call (`Start::Over`),
+//!    │     │                         unless what this rank has lent is still being read
 //!    │     └─ some have not ───────▶ Pending in a `Task::Board`: the hook repeats show and look, and
 //!    │                               then takes
 //!    │
@@ -38,8 +39,10 @@
 //! - [`along`]: neighbour collectives on a track
 //! - [`begun`]: an operation under way: shown when it starts, taken when all ranks have shown
 //! - [`call`]: what an operation shows and takes, all in one step
+//! - [`hands`]: what an operation needs of the device, in a call and inside progress
 //! - [`hope`]: how often the call that starts an operation looks for the other ranks
 //! - [`kept`]: owned descriptions of operations that run later
+//! - [`lending`]: contributions of two ranks that are copied from where they are
 //! - [`listed`]: gathers, scatters and alltoalls with block lengths of their own on a track
 //! - [`messages`]: messages of an operation over boards, for data that is longer than a place there
 //! - [`pending`]: an operation between the call that starts it and its end
@@ -48,8 +51,10 @@
 pub(super) mod along;
 pub(super) mod begun;
 pub(super) mod call;
+pub(super) mod hands;
 pub(super) mod hope;
 pub(super) mod kept;
+pub(super) mod lending;
 pub(super) mod listed;
 pub(super) mod messages;
 pub(super) mod pending;

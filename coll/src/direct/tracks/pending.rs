@@ -3,12 +3,13 @@
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-use portolan_core::{ProcId, Result};
+use portolan_core::Result;
 
 use crate::direct::Boards;
 use crate::direct::agree::odd::described;
 use crate::direct::agree::verdict::Refused;
 use crate::direct::tracks::begun::Begun;
+use crate::direct::tracks::hands::Hands;
 use crate::direct::tracks::kept::Kept;
 
 /// An operation on a track that is not over yet, with everything it needs.
@@ -52,7 +53,7 @@ impl Pending {
     ///
     /// # Safety
     /// The buffers are the operation's until it is over.
-    pub(crate) unsafe fn advance(&mut self, notify: &mut dyn FnMut(ProcId)) -> Option<Result<()>> {
+    pub(crate) unsafe fn advance(&mut self, hands: &mut dyn Hands) -> Option<Result<()>> {
         let boards = &**self.boards;
         if !self.begun.may_move(boards) {
             return None;
@@ -64,11 +65,12 @@ impl Pending {
         }
         // SAFETY: from the caller.
         unsafe {
-            if !self.begun.show(boards, &call, notify) || !self.begun.look(boards, &call, notify) {
+            if !self.begun.show(boards, &call, hands) || !self.begun.look(boards, &call, hands) {
                 return None;
             }
-            self.over = true;
-            Some(self.begun.take(boards, &call, notify))
+            let outcome = self.begun.take(boards, &call, hands);
+            self.over = outcome.is_some();
+            outcome
         }
     }
 
@@ -77,7 +79,7 @@ impl Pending {
     ///
     /// # Safety
     /// The buffers are the operation's until it is over.
-    pub(crate) unsafe fn watch(&mut self, notify: &mut dyn FnMut(ProcId)) -> Seen {
+    pub(crate) unsafe fn watch(&mut self, hands: &mut dyn Hands) -> Seen {
         let boards = &**self.boards;
         let nothing = Seen {
             refused: Vec::new(),
@@ -93,17 +95,18 @@ impl Pending {
             return nothing;
         }
         // SAFETY: from the caller.
-        let shown = unsafe { self.begun.show(boards, &call, notify) };
-        let all_seen = self.begun.look(boards, &call, notify);
+        let shown = unsafe { self.begun.show(boards, &call, hands) };
+        let all_seen = self.begun.look(boards, &call, hands);
         let outcome = if self.all_by_messages {
             match self.begun.take_odd() {
                 None => Ok(()),
                 Some((odd, mine)) => Err(described(boards.rank, (call.kind, mine), odd)),
             }
         } else if shown && all_seen {
-            self.over = true;
             // SAFETY: from the caller.
-            unsafe { self.begun.take(boards, &call, notify) }
+            let outcome = unsafe { self.begun.take(boards, &call, hands) };
+            self.over = outcome.is_some();
+            outcome.unwrap_or(Ok(()))
         } else {
             Ok(())
         };
@@ -125,9 +128,9 @@ impl Pending {
     }
 
     /// Ends the step of an operation that goes by messages, or that ends because a rank has died.
-    pub(crate) fn give_up(&mut self, notify: &mut dyn FnMut(ProcId)) {
-        if !std::mem::replace(&mut self.over, true) && self.begun.shown {
-            self.begun.end(&self.boards, 0, notify);
+    pub(crate) fn give_up(&mut self, hands: &mut dyn Hands) {
+        if !std::mem::replace(&mut self.over, true) {
+            self.begun.give_up(&self.boards, hands);
         }
     }
 }

@@ -13,6 +13,27 @@ impl<T: Transport> State<T> {
         let caps = self.transport.caps();
         caps.contains(TransportCaps::PULL) && !caps.contains(TransportCaps::PULL_FAR)
     }
+
+    /// Copies from what a peer has exposed, without progress meanwhile. Returns `false` if that is
+    /// not possible.
+    ///
+    /// # Safety
+    /// As [`Exposing::pull`].
+    pub(in crate::engine) unsafe fn pull_exposed(
+        &mut self,
+        peer: u32,
+        exposure: &Exposure,
+        offset: u64,
+        (target, len): (*mut u8, usize),
+    ) -> bool {
+        // SAFETY: the caller's promise.
+        let pulled = unsafe { self.transport.pull(peer, exposure, offset, target, len) };
+        let done = pulled == Pulled::Done;
+        if done {
+            self.proto.counters.bytes_pulled += len as u64;
+        }
+        done
+    }
 }
 
 impl<T: Transport, L: Level> Exposing for Engine<T, L> {
@@ -39,11 +60,9 @@ impl<T: Transport, L: Level> Exposing for Engine<T, L> {
             let to = target.wrapping_add(done);
             let mut state = self.state.lock();
             // SAFETY: the caller's promise, for a part of the target.
-            let pulled = unsafe { state.transport.pull(peer.index(), exposure, at, to, now) };
-            if pulled != Pulled::Done {
+            if !unsafe { state.pull_exposed(peer.index(), exposure, at, (to, now)) } {
                 return false;
             }
-            state.proto.counters.bytes_pulled += now as u64;
             done += now;
             if done == len {
                 return true;

@@ -20,7 +20,7 @@ use crate::guard::NoUnwind;
 use crate::matching::Pattern;
 use crate::request::{Request, State as Stage};
 use crate::status::Status;
-use crate::transport::Transport;
+use crate::transport::{Exposure, Transport};
 
 /// The hooks, and the operations that handlers have requested.
 #[derive(Default)]
@@ -46,6 +46,7 @@ enum Noted {
     Receive(Request, Pattern, Data),
     Cancel(Request),
     Notify(u32),
+    Withdraw(Exposure),
 }
 
 impl Hooks {
@@ -149,6 +150,7 @@ impl<T: Transport> State<T> {
                     let _ = self.cancel(request);
                 }
                 Noted::Notify(peer) => self.nudge(peer),
+                Noted::Withdraw(exposure) => self.transport.withdraw(&exposure),
             }
         }
         done
@@ -186,7 +188,14 @@ trait Access {
     fn start_cancel(&mut self, request: Request) -> Result<()>;
     fn start_notify(&mut self, peer: u32);
     fn fail_by(&mut self, request: Request, peer: ProcId) -> Result<()>;
+    /// # Safety
+    /// As [`Port::pull`].
+    unsafe fn copy(&mut self, from: u32, exposure: &Exposure, offset: u64, to: Target) -> bool;
+    fn end_exposure(&mut self, exposure: &Exposure);
 }
+
+/// Writable memory: its address and length.
+type Target = (*mut u8, usize);
 
 impl Access for Inside<'_> {
     fn proto(&self) -> &Proto {
@@ -223,6 +232,14 @@ impl Access for Inside<'_> {
 
     fn fail_by(&mut self, request: Request, peer: ProcId) -> Result<()> {
         self.0.fail_upper_by(request, peer)
+    }
+
+    unsafe fn copy(&mut self, _: u32, _: &Exposure, _: u64, _: Target) -> bool {
+        false
+    }
+
+    fn end_exposure(&mut self, exposure: &Exposure) {
+        self.0.note(Noted::Withdraw(*exposure));
     }
 }
 
@@ -290,6 +307,15 @@ impl<T: Transport> Access for Whole<'_, T> {
 
     fn fail_by(&mut self, request: Request, peer: ProcId) -> Result<()> {
         self.0.fail_upper_by(request, peer)
+    }
+
+    unsafe fn copy(&mut self, from: u32, exposure: &Exposure, offset: u64, to: Target) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.pull_exposed(from, exposure, offset, to) }
+    }
+
+    fn end_exposure(&mut self, exposure: &Exposure) {
+        self.0.transport.withdraw(exposure);
     }
 }
 
@@ -359,5 +385,21 @@ impl<S: Access> Port for Context<S> {
 
     fn notify(&mut self, peer: ProcId) {
         self.0.start_notify(peer.index());
+    }
+
+    unsafe fn pull(
+        &mut self,
+        peer: ProcId,
+        exposure: &Exposure,
+        offset: u64,
+        target: *mut u8,
+        len: usize,
+    ) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.copy(peer.index(), exposure, offset, (target, len)) }
+    }
+
+    fn withdraw(&mut self, exposure: &Exposure) {
+        self.0.end_exposure(exposure);
     }
 }

@@ -13,6 +13,7 @@ use crate::direct::boards::board::{Header, Kind, Place, small};
 use crate::direct::boards::edges::Edges;
 use crate::direct::data::{Items, Stream};
 use crate::direct::tracks::along::Along;
+use crate::direct::tracks::lending::{are_lendable, is_lendable};
 use crate::direct::tracks::listed::{Form, Listed, longest_part};
 
 impl<'a> Call<'a> {
@@ -30,6 +31,7 @@ impl<'a> Call<'a> {
             shown: Header(0),
             wanted: None,
             has_messages: false,
+            may_lend: false,
             what: What::Nothing,
             root: 0,
             rank,
@@ -207,9 +209,13 @@ impl<'a> Call<'a> {
         let len = send.unwrap_or(Stream::block(recv, self.rank)).len();
         let size = self.size;
         let lens = || (0..size).map(|rank| Stream::block(recv, rank).len());
-        let longest = lens().fold(len, usize::max);
+        let (shortest, longest) = lens().fold((len, len), |(a, b), len| (a.min(len), b.max(len)));
         let place = (longest <= limit).then(|| Place::of(len));
-        self.is(Kind::Allgather, len, limit, What::Allgather { send, recv });
+        let kind = match are_lendable(size, shortest, longest) && place.is_some() {
+            true => Kind::AllgatherChosen,
+            false => Kind::Allgather,
+        };
+        self.is(kind, len, limit, What::Allgather { send, recv });
         self.place = place;
         self.sum = place.is_none().then(|| counts::sum_of(lens()));
     }
@@ -396,6 +402,7 @@ impl<'a> Call<'a> {
         } else {
             shown
         };
+        self.may_lend = self.size == 2 && is_lendable(self.shown);
         let wanted = || Header::new(0, self.kind, self.sorts.taken, self.len);
         self.wanted = (is_plain && self.sum.is_none()).then(wanted);
     }

@@ -52,11 +52,9 @@ impl Call<'_> {
                     items.copy(*from, items.on_board(to.wrapping_add(self.skip())));
                 }
                 What::Allgather { send, recv } => {
-                    let own = Stream::block(recv, self.rank);
-                    send.unwrap_or(own).read(0, to, self.len);
-                    if let Some(send) = send {
-                        send.copy_to(&own);
-                    }
+                    let own = send.unwrap_or_else(|| Stream::block(recv, self.rank));
+                    own.read(0, to, self.len);
+                    self.keep_own();
                 }
                 What::Alltoall { send, recv } => {
                     let from = send.unwrap_or(recv);
@@ -64,13 +62,33 @@ impl Call<'_> {
                         let to = to.wrapping_add(index_of(self.rank, rank) * self.len);
                         Stream::block(from, rank).read(0, to, self.len);
                     }
-                    if send.is_some() {
-                        let own = Stream::block(recv, self.rank);
-                        Stream::block(from, self.rank).copy_to(&own);
-                    }
+                    self.keep_own();
                 }
                 What::Along(along) => along.show(to),
                 What::Listed(part) => part.show(to),
+            }
+        }
+    }
+
+    /// Copies the block that this rank has for itself to where it belongs.
+    ///
+    /// # Safety
+    /// The buffers are the operation's.
+    #[inline]
+    pub(in crate::direct) unsafe fn keep_own(&self) {
+        let own = |recv| Stream::block(recv, self.rank);
+        // SAFETY: from the caller.
+        unsafe {
+            match &self.what {
+                What::Allgather {
+                    send: Some(send),
+                    recv,
+                } => send.copy_to(&own(recv)),
+                What::Alltoall {
+                    send: Some(send),
+                    recv,
+                } => Stream::block(send, self.rank).copy_to(&own(recv)),
+                _ => {}
             }
         }
     }
@@ -171,7 +189,7 @@ impl Call<'_> {
         unsafe {
             match self.kind {
                 Kind::Allreduce if self.size == 2 => {
-                    combine_pair(me, items, from, shown(1 - me), to)
+                    combine_pair(me, items, from, (shown(1 - me), true), to)
                 }
                 Kind::Scan | Kind::Exscan if self.size == 2 => {
                     scan::pair(me, items, from, shown(0), to, self.kind == Kind::Exscan)
