@@ -127,8 +127,8 @@ impl Words {
     }
 }
 
-/// Seconds until the owner of something lent hears that it has been read: about the way of one cache
-/// line. A step in which nothing is lent does not wait for that.
+/// Seconds until the owner of something lent hears that it has been read: about the way of one
+/// cache line. A step in which nothing is lent does not wait for that.
 const HEARS: f64 = 150e-9;
 
 /// Contributions of a similar length, in similar operations.
