@@ -86,6 +86,9 @@ macro_rules! with_cases {
                 uppers {
                     completed 1, cancelled 1, completed_by_a_hook 1, done_at_once 1,
                 }
+                exposing {
+                    calls 2, hooks 2, handlers 2,
+                }
                 hooks {
                     ring 1, several 1, asleep 1, truncated 1, any_error 1, cancelled 1,
                     by_handlers 1,

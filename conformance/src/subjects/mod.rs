@@ -10,6 +10,7 @@ pub mod collectives;
 pub mod comms;
 pub mod completion;
 pub mod contiguous;
+pub mod exposing;
 pub mod hooks;
 pub mod layouts;
 pub mod lifecycle;
