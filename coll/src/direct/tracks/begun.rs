@@ -50,19 +50,19 @@ pub(in crate::direct) struct Begun {
     /// Mask of the ranks whose cells have not been seen.
     waiting: u32,
     pub(in crate::direct) shown: bool,
-    /// The contribution, while it is lent.
-    lent: Option<Box<lent::Lent>>,
-    /// Boxed, so that an operation without trouble, which is the usual case, is cheap to move.
-    trouble: Option<Box<Trouble>>,
+    /// Boxed, so that an operation without any of it, which is the usual case, is cheap to move.
+    more: Option<Box<More>>,
 }
 
-/// What this rank has seen of ranks that do not agree.
+/// What this rank has seen of ranks that do not agree, and what it lends.
 #[derive(Default)]
-struct Trouble {
+struct More {
     /// The first disagreement, and the length that this rank has there.
     odd: Option<(Odd, usize)>,
     /// Messages without a counterpart, about which the operation has not been told yet.
     refused: Vec<Refused>,
+    /// The contribution, while it is lent.
+    lent: Option<lent::Lent>,
 }
 
 impl Begun {
@@ -83,8 +83,7 @@ impl Begun {
             was_free,
             waiting: call.looks,
             shown: false,
-            lent: None,
-            trouble: None,
+            more: None,
         }
     }
 
@@ -337,22 +336,22 @@ impl Begun {
             awaits: false,
         };
         let mine = call.len_of(rank);
-        self.trouble().odd.get_or_insert((odd, mine));
+        self.more().odd.get_or_insert((odd, mine));
     }
 
-    fn trouble(&mut self) -> &mut Trouble {
-        self.trouble.get_or_insert_default()
+    fn more(&mut self) -> &mut More {
+        self.more.get_or_insert_default()
     }
 
     /// The disagreement to be reported, if any. It is reported only once.
     #[inline]
     pub(in crate::direct) fn take_odd(&mut self) -> Option<(Odd, usize)> {
-        self.trouble.as_mut()?.odd.take()
+        self.more.as_mut()?.odd.take()
     }
 
     pub(in crate::direct) fn take_refused(&mut self) -> Vec<Refused> {
-        let trouble = self.trouble.as_mut();
-        trouble.map_or_else(Vec::new, |trouble| std::mem::take(&mut trouble.refused))
+        let more = self.more.as_mut();
+        more.map_or_else(Vec::new, |more| std::mem::take(&mut more.refused))
     }
 
     #[cold]
@@ -370,7 +369,7 @@ impl Begun {
         };
         let wrong = verdict.wrong.unwrap_or(told);
         self.note_wrong((rank, header), call.sorts.taken, wrong);
-        self.trouble().refused.extend(verdict.refused);
+        self.more().refused.extend(verdict.refused);
     }
 
     #[cold]
@@ -384,7 +383,7 @@ impl Begun {
             awaits: wrong.awaits,
         };
         let mine = wrong.mine as usize;
-        self.trouble().odd.get_or_insert((odd, mine));
+        self.more().odd.get_or_insert((odd, mine));
     }
 
     /// Takes the result and ends the step. To be called when all ranks have been seen; again later

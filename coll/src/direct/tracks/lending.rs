@@ -22,17 +22,17 @@ use crate::direct::blocking::choice::Class;
 use crate::direct::boards::board::{Header, IN_CELL, Kind, small};
 use crate::state::lock;
 
+/// Bytes of the shortest contribution that is lent.
+pub(in crate::direct) const LEAST: usize = 1 << SHORTEST;
 /// Binary logarithms of the shortest and the longest contributions that are lent.
 const SHORTEST: u32 = 14;
 const LONGEST: u32 = small(0).ilog2();
 const LENGTHS: usize = (LONGEST - SHORTEST + 1) as usize;
 
 /// Whether ranks that show this header in an operation of two ranks have [`Words`] in their cells.
-#[inline]
+#[inline(never)]
 pub(in crate::direct) fn is_lendable(header: Header) -> bool {
-    // Most contributions are short, or nothing at all.
-    header.len() >= 1 << SHORTEST
-        && header.len() <= small(0)
+    (LEAST..=small(0)).contains(&header.len())
         && !header.is_by_messages()
         && header.kind().is_some_and(is_of_kind)
 }
@@ -50,7 +50,7 @@ fn is_of_kind(kind: Kind) -> bool {
 /// allgather has a kind of its own.
 #[inline]
 pub(in crate::direct) fn are_lendable(size: u32, shortest: usize, longest: usize) -> bool {
-    size == 2 && shortest == longest && (1 << SHORTEST..=small(0)).contains(&longest)
+    size == 2 && shortest == longest && (LEAST..=small(0)).contains(&longest)
 }
 
 /// What a rank says in its cell about its contribution, behind the header. All of it shares the

@@ -62,12 +62,12 @@ impl Begun {
         let Some(data) = call.piece() else { return };
         // SAFETY: from the caller. It is withdrawn before the operation is over.
         let exposure = unsafe { device.expose(data, call.len) };
-        self.lent = exposure.map(|exposure| {
-            Box::new(Lent {
+        if let Some(exposure) = exposure {
+            self.more().lent = Some(Lent {
                 exposure,
                 outcome: None,
-            })
-        });
+            });
+        }
     }
 
     /// Shows the contribution, or says that it is lent.
@@ -78,7 +78,7 @@ impl Begun {
         let words = self.words(boards, boards.rank);
         let mut took = 0;
         // Relaxed, for all of them: the header is stored afterwards, and nobody looks before.
-        match &self.lent {
+        match self.lent() {
             Some(lent) => {
                 // SAFETY: the cell is this rank's, and free.
                 unsafe { words.lend(&lent.exposure) };
@@ -112,7 +112,7 @@ impl Begun {
         hands: &mut dyn Hands,
     ) -> Option<Result<()>> {
         let own = self.words(boards, boards.rank);
-        let mut outcome = self.lent.as_mut().and_then(|lent| lent.outcome.take());
+        let mut outcome = self.lent_mut().and_then(|lent| lent.outcome.take());
         if outcome.is_none() {
             outcome = match self.take_odd() {
                 Some((odd, mine)) => Some(Err(described(boards.rank, (call.kind, mine), odd))),
@@ -129,7 +129,7 @@ impl Begun {
         }
         // SAFETY: from the caller.
         unsafe { self.give_back(boards, call, hands) };
-        match (&mut self.lent, outcome) {
+        match (self.lent_mut(), outcome) {
             (None, Some(outcome)) => {
                 self.end(boards, call.looks, hands);
                 Some(outcome)
@@ -144,7 +144,7 @@ impl Begun {
 
     /// Whether [`take_or_borrow`](Self::take_or_borrow) may get further.
     pub(super) fn may_end(&self, boards: &Boards) -> bool {
-        match &self.lent {
+        match self.lent() {
             Some(lent) if lent.outcome.is_some() => self.use_of(boards) != Use::Open,
             _ => true,
         }
@@ -202,7 +202,7 @@ impl Begun {
         }
         let direct = call.target();
         // This rank's chunk of the step is free unless its own contribution is there.
-        let is_spare = self.lent.is_some() || !call.gives();
+        let is_spare = self.lent().is_some() || !call.gives();
         let to = match direct {
             Some(to) => to,
             None if is_spare => self.place_on(boards, boards.own(), Place::Chunk),
@@ -229,7 +229,7 @@ impl Begun {
     /// # Safety
     /// As [`take`](Self::take).
     unsafe fn give_back(&mut self, boards: &Boards, call: &Call<'_>, hands: &mut dyn Hands) {
-        let Some(lent) = &self.lent else { return };
+        let Some(lent) = self.lent() else { return };
         match self.use_of(boards) {
             Use::Open => return,
             Use::Over => hands.withdraw(&lent.exposure),
@@ -244,14 +244,22 @@ impl Begun {
                 boards.wake(boards.others_mask(), hands);
             }
         }
-        self.lent = None;
+        self.more().lent = None;
     }
 
     /// Ends what this rank lends, because the other rank has died.
     pub(super) fn call_back(&mut self, hands: &mut dyn Hands) {
-        if let Some(lent) = self.lent.take() {
+        if let Some(lent) = self.more.as_mut().and_then(|more| more.lent.take()) {
             hands.withdraw(&lent.exposure);
         }
+    }
+
+    fn lent(&self) -> Option<&Lent> {
+        self.more.as_ref()?.lent.as_ref()
+    }
+
+    fn lent_mut(&mut self) -> Option<&mut Lent> {
+        self.more.as_mut()?.lent.as_mut()
     }
 
     fn use_of(&self, boards: &Boards) -> Use {

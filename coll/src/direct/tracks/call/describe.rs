@@ -13,7 +13,7 @@ use crate::direct::boards::board::{Header, Kind, Place, small};
 use crate::direct::boards::edges::Edges;
 use crate::direct::data::{Items, Stream};
 use crate::direct::tracks::along::Along;
-use crate::direct::tracks::lending::{are_lendable, is_lendable};
+use crate::direct::tracks::lending::{LEAST, are_lendable, is_lendable};
 use crate::direct::tracks::listed::{Form, Listed, longest_part};
 
 impl<'a> Call<'a> {
@@ -402,7 +402,7 @@ impl<'a> Call<'a> {
         } else {
             shown
         };
-        self.may_lend = self.size == 2 && is_lendable(self.shown);
+        self.may_lend = self.size == 2 && self.len >= LEAST && is_lendable(self.shown);
         let wanted = || Header::new(0, self.kind, self.sorts.taken, self.len);
         self.wanted = (is_plain && self.sum.is_none()).then(wanted);
     }
