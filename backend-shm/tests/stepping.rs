@@ -4,7 +4,11 @@
 mod common;
 
 use common::{Checker, Numbers, send};
+use portolan_core::config::Settings;
+use portolan_core::level::Single;
+use portolan_core::matching::Pattern;
 use portolan_core::transport::{Exposure, Sent, Transport, TransportCaps};
+use portolan_core::{Adi, Engine, ErrorKind, ProcId, SendArgs};
 use portolan_shm::{Cma, Config, Shm, in_process_with};
 
 fn job(n: u32) -> Vec<Shm> {
@@ -177,6 +181,43 @@ fn a_pair_for_whose_larger_area_memory_is_missing_goes_on_with_the_small_one() {
     }
 }
 
+/// A rank that cannot send because its own memory has run out says so, and names no peer: its
+/// peers live.
+#[test]
+fn a_rank_whose_memory_has_run_out_blames_itself() {
+    let config = |max| Config {
+        max,
+        ..Config::default()
+    };
+    // The smallest segment that holds two ranks at all has no room for a ring.
+    let ranks = (1..100).find_map(|pages| in_process_with(2, &config(pages * 4096)).ok());
+    let ranks = ranks.expect("not much is needed").into_iter();
+    let settings = Settings::default();
+    let engine = |rank| Engine::<Shm, Single>::new(rank, &settings).expect("an engine");
+    let [zero, one] = &ranks.map(engine).collect::<Vec<_>>()[..] else {
+        unreachable!("two were made")
+    };
+    let to = SendArgs::new(ProcId::new(1), 0, 0, 5);
+    let error = zero.send_contig(&to, &[7; 1000]).unwrap_err();
+    let why = "the ring of a pair of ranks needs";
+    assert_eq!((error.kind(), error.peer()), (ErrorKind::PeerFailed, None));
+    for part in ["this rank was declared failed", why] {
+        assert!(error.to_string().contains(part), "{part}: {error}");
+    }
+    // The other one hears who has failed, and why.
+    let from = Pattern {
+        context: 0,
+        source: Some(0),
+        tag: Some(5),
+    };
+    let error = one.recv_contig(&from, &mut [0; 1000]).unwrap_err();
+    assert_eq!(
+        (error.kind(), error.peer()),
+        (ErrorKind::PeerFailed, Some(0))
+    );
+    assert!(error.to_string().contains(why), "{error}");
+}
+
 #[test]
 fn a_rank_that_left_takes_no_more() {
     let mut ranks = job(2);
@@ -306,7 +347,7 @@ fn too_much_direct_memory_is_an_error_with_a_remedy() {
     )
     .unwrap();
     let error = ranks[0].alloc(64 << 20).unwrap_err();
-    assert_eq!(error.kind(), portolan_core::ErrorKind::Exhausted);
+    assert_eq!(error.kind(), ErrorKind::Exhausted);
     assert!(error.to_string().contains("PORTOLAN_SHM_MAX"), "{error}");
     assert!(error.to_string().contains("rank 0"), "{error}");
     assert!(ranks[0].alloc(usize::MAX - 5000).is_err());
