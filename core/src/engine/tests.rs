@@ -102,6 +102,36 @@ fn busy() -> Busy {
     }
 }
 
+/// Ranks that are given one name for their traces, without the rank in it, do not overwrite each
+/// other's.
+#[test]
+fn ranks_trace_into_files_of_their_own() {
+    let folder = std::env::temp_dir().join(format!("portolan-traces-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a scratch folder");
+    let set = [("PORTOLAN_TRACE", folder.join("trace"))];
+    let (settings, wrong) = Settings::inspect(set);
+    assert!(wrong.is_empty(), "{wrong:?}");
+    let ranks = crate::transport::memory::network(2).into_iter();
+    let ranks = ranks.map(|rank| Engine::<_, Single>::new(rank, &settings).expect("an engine"));
+    let ranks: Vec<_> = ranks.collect();
+    for (rank, other) in ranks.iter().zip([1, 0]) {
+        let to = SendArgs::new(ProcId::new(other), 3, 0, 5);
+        rank.send_contig(&to, b"traced").expect("a small send");
+    }
+    drop(ranks); // This writes out what they have traced.
+    for rank in 0..2 {
+        let text = std::fs::read_to_string(folder.join(format!("trace.{rank}")));
+        let text = text.expect("the trace of each rank");
+        let own = format!("\"pid\":{rank},");
+        let events: Vec<&str> = text.lines().skip(1).collect();
+        assert!(
+            !events.is_empty() && events.iter().all(|event| event.contains(&own)),
+            "{text}"
+        );
+    }
+    std::fs::remove_dir_all(folder).expect("removing the scratch folder");
+}
+
 #[test]
 fn what_is_attached_to_a_complete_request_may_still_fail_it() {
     let engine = engine();

@@ -103,3 +103,20 @@ fn create(path: &Path) -> Result<File> {
         .remedy("give a file in a folder that exists and is writable")
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_rank_of_a_job_has_a_trace_file_of_its_own() {
+        for (given, size, expected) in [
+            ("trace.json", 2, ["trace.json.0", "trace.json.1"]),
+            ("%r/trace-%r", 2, ["0/trace-0", "1/trace-1"]),
+            ("trace.json", 1, ["trace.json"; 2]),
+        ] {
+            let names = [0, 1].map(|rank| of_rank(given.as_ref(), rank, size));
+            assert_eq!(names, expected.map(PathBuf::from), "{given}, {size} ranks");
+        }
+    }
+}
