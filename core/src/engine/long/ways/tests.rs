@@ -300,6 +300,33 @@ fn where_messages_go_both_ways_one_leads() {
     assert_eq!(plain, Some(Way::Stream));
 }
 
+/// Transfers that are under way all the time, as in a window, take up a new way of the peer's only
+/// where a period ends.
+#[test]
+fn who_is_led_follows_a_new_way_after_few_transfers() {
+    let long = 1 << LONG_STREAMS;
+    for (len, before, after, room) in [
+        (1 << 15, Way::Stream, Way::Pull, PROBE),
+        (long - 1, Way::Stream, Way::Pull, PROBE),
+        (long, Way::Stream, Way::Pull, PERIOD),
+        (long, Way::Pull, Way::Stream, PROBE),
+    ] {
+        let mut ways = Ways::default();
+        ways.led(3, before);
+        let mut begun = 0;
+        while let Some(way) = ways.begin(3, len, true, 7, |_| true) {
+            assert_eq!(way, before, "{len} bytes, transfer {begun}");
+            begun += 1;
+            ways.led(3, after);
+        }
+        assert_eq!(begun, room, "{len} bytes, {before:?}");
+        assert!((1..begun).all(|_| ways.end(3).is_empty()));
+        assert_eq!(ways.end(3), [7], "the first that had to wait");
+        let next = ways.begin(3, len, true, 7, |_| true);
+        assert_eq!(next, Some(after), "{len} bytes");
+    }
+}
+
 #[test]
 fn what_is_led_teaches_nothing() {
     let mut ways = Ways::default();
