@@ -22,6 +22,7 @@ mod tracks;
 mod turn;
 mod types;
 mod under_way;
+mod wakes;
 
 use std::sync::Arc;
 
