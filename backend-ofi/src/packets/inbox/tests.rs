@@ -103,6 +103,15 @@ fn buffers_with_messages_that_broke_off_are_replaced() {
     }
 }
 
+/// Fills all buffers: in each, the last message has landed, and one before it never will.
+fn fill(inbox: &mut Inbox) {
+    for index in 0..inbox.buffers.len() {
+        inbox.close(index);
+        inbox.buffers[index].reach = 1000;
+        inbox.reuse(index);
+    }
+}
+
 /// At once if a connection has broken, else after a while.
 fn buffers_are_replaced(has_broken: bool) {
     let Some(mut ranks) = ranks(1) else { return };
@@ -110,12 +119,7 @@ fn buffers_are_replaced(has_broken: bool) {
     let inbox = &mut link.inbox;
     let count = inbox.buffers.len();
     assert_eq!((inbox.open, inbox.is_low()), (count, false));
-    // In each buffer, the last message has landed, and one before it never will.
-    for index in 0..count {
-        inbox.close(index);
-        inbox.buffers[index].reach = 1000;
-        inbox.reuse(index);
-    }
+    fill(inbox);
     assert!(!inbox.has_unposted() && inbox.is_low());
     inbox.relieve(&link.domain).unwrap();
     assert!(!inbox.has_unposted(), "they may be landing");
@@ -138,6 +142,33 @@ fn buffers_are_replaced(has_broken: bool) {
     inbox.buffers[0].bytes = 1000;
     inbox.reuse(0);
     assert_eq!(inbox.unposted, [0]);
+}
+
+/// Without a buffer nothing arrives that would wake a sleeper, and it is a poll that gives the
+/// filled ones up after a while.
+#[test]
+fn a_rank_without_buffers_sleeps_briefly() {
+    let Some(mut ranks) = ranks(1) else { return };
+    let rank = &mut ranks[0];
+    if rank.link.domain.wait.is_none() {
+        return crate::testing::skipped("sleeps without buffers", "the provider wakes nobody");
+    }
+    let mut sink = Picky {
+        refused: 0,
+        taken: Vec::new(),
+    };
+    rank.arm();
+    rank.poll(&mut sink);
+    assert!(!rank.bell.is_brief(), "what arrives wakes it");
+    fill(&mut rank.link.inbox);
+    rank.poll(&mut sink);
+    assert!(rank.bell.is_brief(), "nothing would wake it");
+    // Pretend that it has waited for long enough.
+    rank.link.inbox.shut_since = Instant::now().checked_sub(PATIENCE);
+    rank.poll(&mut sink);
+    assert_eq!(rank.link.inbox.open, rank.link.inbox.spares.len());
+    assert!(!rank.bell.is_brief(), "it has other buffers");
+    rank.disarm();
 }
 
 /// Any sender that knows the address may send anything. A message that is no packet still takes up
