@@ -1,6 +1,7 @@
 //! Memory and requests when ranks die in the middle of a message.
 
 mod inquiries;
+mod leavers;
 mod lengths;
 mod outcasts;
 
