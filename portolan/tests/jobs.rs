@@ -397,6 +397,66 @@ fn receives_from_a_rank_that_left_end() {
     }
 }
 
+/// At once, before any call of another rank has failed because of it.
+#[test]
+fn a_dead_rank_is_among_the_failed_members() {
+    for transport in common::transports() {
+        let worlds = Builder::new().transport(transport).in_process(3).unwrap();
+        let [zero, one, two] = worlds.try_into().unwrap();
+        let comms = [one.comm(), two.comm()];
+        assert!(comms.iter().all(|comm| comm.failed().is_empty()));
+        // A rank that ends after an error has failed.
+        zero.comm().send(&[0_u8], 99, 0).unwrap_err();
+        drop(zero);
+        for comm in &comms {
+            let dead = comm.group().include(&[0]).unwrap();
+            assert_eq!(comm.failed(), dead, "{transport}, rank {}", comm.rank());
+            let living = comm.group().difference(&comm.failed());
+            assert_eq!(living.size(), 2, "{transport}");
+        }
+    }
+}
+
+/// Ranks have other numbers in another communicator, and not all are members.
+#[test]
+fn the_failed_members_are_those_of_the_communicator() {
+    for transport in common::transports() {
+        let job = Builder::new().transport(transport).threads(4, |world| {
+            let (comm, me) = (world.comm(), world.rank());
+            let reversed = comm.split(0, -i64::from(me))?.expect("a member");
+            let apart = comm.split(u32::from(me == 2), 0)?.expect("a member");
+            comm.barrier()?;
+            if me == 2 {
+                return comm.send(&[0_u8], 99, 0);
+            }
+            let error = reversed.recv_one::<u8>(1, 0).unwrap_err();
+            assert_eq!(error.peer(), Some(2), "{error}");
+            assert_eq!(reversed.failed(), reversed.group().include(&[1])?);
+            assert_eq!(comm.failed(), reversed.failed());
+            assert!(apart.failed().is_empty());
+            Ok(())
+        });
+        let outcomes = job.unwrap();
+        let failed = outcomes.iter().position(Result::is_err);
+        assert_eq!(failed, Some(2), "{transport}: {outcomes:?}");
+    }
+}
+
+/// As long as nothing is wanted of it, all is well.
+#[test]
+fn who_has_left_has_failed_whom_it_owes_something() {
+    for transport in common::transports() {
+        let worlds = Builder::new().transport(transport).in_process(2).unwrap();
+        let [zero, one] = worlds.try_into().unwrap();
+        let comm = one.comm();
+        drop(zero);
+        assert!(comm.failed().is_empty(), "{transport}");
+        comm.recv_one::<u8>(0, 0).unwrap_err();
+        let left = comm.group().include(&[0]).unwrap();
+        assert_eq!(comm.failed(), left, "{transport}");
+    }
+}
+
 #[test]
 fn worlds_live_side_by_side() {
     jobs(&[2], |outer| {
