@@ -57,15 +57,17 @@ impl Room {
 // SAFETY: every call goes to a device that keeps the contract.
 unsafe impl Device for Scarce {
     unsafe fn isend_contig_unchecked(&self, args: &SendArgs, buf: ContigBuf) -> Result<Request> {
-        // SAFETY: from the caller, here and below.
-        self.room
-            .started(|| unsafe { self.device.isend_contig_unchecked(args, buf) })
+        self.room.started(|| {
+            // SAFETY: from the caller.
+            unsafe { self.device.isend_contig_unchecked(args, buf) }
+        })
     }
 
     unsafe fn irecv_contig_unchecked(&self, from: &Pattern, buf: ContigBuf) -> Result<Request> {
-        // SAFETY: as above.
-        self.room
-            .started(|| unsafe { self.device.irecv_contig_unchecked(from, buf) })
+        self.room.started(|| {
+            // SAFETY: from the caller.
+            unsafe { self.device.irecv_contig_unchecked(from, buf) }
+        })
     }
 
     fn wait(&self, request: Request) -> Result<Status> {

@@ -84,8 +84,8 @@ fn family() -> Option<u32> {
 #[cfg(target_arch = "x86_64")]
 fn family() -> Option<u32> {
     use std::arch::x86_64::__cpuid;
-    // SAFETY: every x86-64 processor has the instruction, and these two leaves.
     #[allow(unused_unsafe, reason = "safe from Rust 1.90 on")]
+    // SAFETY: every x86-64 processor has the instruction, and these two leaves.
     let (vendor, version) = unsafe { (__cpuid(0), __cpuid(1).eax) };
     let name = [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes);
     let base = (version >> 8) & 0xf;

@@ -28,13 +28,15 @@ pub(crate) fn complete(ep: &Fid<fid_ep>) -> bool {
     let mut count = 0_usize;
     let widths = [FI_UINT32, FI_UINT64];
     widths.into_iter().all(|width| {
-        // SAFETY: an open endpoint, room for the count.
-        let mut fetching =
-            |op| unsafe { fi_fetch_atomicvalid(ep.get(), width, op, &raw mut count) == 0 };
+        let mut fetching = |op| {
+            // SAFETY: an open endpoint, room for the count.
+            unsafe { fi_fetch_atomicvalid(ep.get(), width, op, &raw mut count) == 0 }
+        };
         let all = FETCHING.into_iter().all(&mut fetching);
-        // SAFETY: as above.
-        let mut comparing =
-            |op| unsafe { fi_compare_atomicvalid(ep.get(), width, op, &raw mut count) == 0 };
+        let mut comparing = |op| {
+            // SAFETY: as above.
+            unsafe { fi_compare_atomicvalid(ep.get(), width, op, &raw mut count) == 0 }
+        };
         all && COMPARING.into_iter().all(&mut comparing)
     })
 }

@@ -87,9 +87,10 @@ impl Signals {
         check(unsafe { libc::sigpending(set.as_mut_ptr()) }).ok()?;
         // SAFETY: the call has succeeded, so it has written the set.
         let pending = unsafe { set.assume_init() };
-        // SAFETY: the set is initialised; the signal numbers exist.
-        let is_pending =
-            |signal: &i32| unsafe { libc::sigismember(&raw const pending, *signal) } == 1;
+        let is_pending = |signal: &i32| {
+            // SAFETY: the set is initialised; the signal numbers exist.
+            unsafe { libc::sigismember(&raw const pending, *signal) == 1 }
+        };
         [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM]
             .into_iter()
             .find(is_pending)

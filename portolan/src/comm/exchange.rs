@@ -190,9 +190,12 @@ impl<L: Level, D: Device> Comm<L, D> {
             }
             (None, Some(source)) => {
                 let pattern = self.inner.pattern(source.into(), tag.into());
-                // SAFETY: the pattern is this communicator's, and all bits are valid.
-                let receive =
-                    |pattern| recv.with_part(|recv| unsafe { self.recv_part(&pattern, &recv) });
+                let receive = |pattern| {
+                    recv.with_part(|recv| {
+                        // SAFETY: the pattern is this communicator's, and all bits are valid.
+                        unsafe { self.recv_part(&pattern, &recv) }
+                    })
+                };
                 pattern.and_then(receive)
             }
             (None, None) => Ok(Status::EMPTY),
