@@ -47,10 +47,13 @@ impl Allowance {
         // library.)
         static GROUPS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
         let groups = match GROUPS.load(Relaxed) {
-            0 => memory_left::groups_id(),
+            0 => {
+                let found = memory_left::groups_id();
+                GROUPS.store(found, Relaxed);
+                found
+            }
             known => known,
         };
-        GROUPS.store(groups, Relaxed);
         self.take_at(need, what, (now(), groups), memory_left::room)
     }
 
