@@ -72,6 +72,8 @@ enum What<'a> {
     Allgather {
         send: Option<Stream<'a>>,
         recv: &'a Many<'a>,
+        /// Whether all blocks are of one length.
+        even: bool,
     },
     Alltoall {
         send: Option<&'a Many<'a>>,

@@ -209,13 +209,18 @@ impl<'a> Call<'a> {
         let len = send.unwrap_or(Stream::block(recv, self.rank)).len();
         let size = self.size;
         let lens = || (0..size).map(|rank| Stream::block(recv, rank).len());
-        let (shortest, longest) = lens().fold((len, len), |(a, b), len| (a.min(len), b.max(len)));
+        let bounds = |(a, b): (usize, usize), len| (a.min(len), b.max(len));
+        let (shortest, longest) = match recv {
+            Many::Equal(_) => bounds((len, len), Stream::block_len(recv, 0)),
+            _ => lens().fold((len, len), bounds),
+        };
         let place = (longest <= limit).then(|| Place::of(len));
         let kind = match are_lendable(size, shortest, longest) && place.is_some() {
             true => Kind::AllgatherChosen,
             false => Kind::Allgather,
         };
-        self.is(kind, len, limit, What::Allgather { send, recv });
+        let even = shortest == longest;
+        self.is(kind, len, limit, What::Allgather { send, recv, even });
         self.place = place;
         self.sum = place.is_none().then(|| counts::sum_of(lens()));
     }
@@ -379,7 +384,7 @@ impl<'a> Call<'a> {
                     kind = Kind::ReduceAwaited;
                 }
             }
-            What::Allgather { .. } => is_plain = false,
+            What::Allgather { even, .. } => is_plain = *even,
             What::Along(along) => {
                 has_messages = along.has_messages();
                 (is_marked, is_plain) = (has_messages, false);

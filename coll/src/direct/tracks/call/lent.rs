@@ -19,7 +19,7 @@ impl Call<'_> {
         let other = 1 - self.rank;
         let data = match &self.what {
             What::Bcast { data, root } if *root == self.rank => *data,
-            What::Allgather { send, recv } => {
+            What::Allgather { send, recv, .. } => {
                 send.unwrap_or_else(|| Stream::block(recv, self.rank))
             }
             What::Alltoall { send, .. } => Stream::block((*send)?, other),

@@ -51,7 +51,7 @@ impl Call<'_> {
                 What::Reduce { items, from, .. } => {
                     items.copy(*from, items.on_board(to.wrapping_add(self.skip())));
                 }
-                What::Allgather { send, recv } => {
+                What::Allgather { send, recv, .. } => {
                     let own = send.unwrap_or_else(|| Stream::block(recv, self.rank));
                     own.read(0, to, self.len);
                     self.keep_own();
@@ -83,6 +83,7 @@ impl Call<'_> {
                 What::Allgather {
                     send: Some(send),
                     recv,
+                    ..
                 } => send.copy_to(&own(recv)),
                 What::Alltoall {
                     send: Some(send),
