@@ -87,6 +87,9 @@ pub(crate) unsafe fn reach(
     match read {
         // What was read may have been another process's memory by then.
         _ if shm.segment.life(peer) != Life::Running => ended(shm, peer),
+        // If this rank is held to be dead, the peer waits for it no more, and its buffer may have
+        // been in use by then.
+        Read::Done if shm.segment.life(shm.rank) != Life::Running => Pulled::Stream,
         Read::Done => Pulled::Done,
         // The copy may have failed because the peer's process has just ended, unnoticed so far.
         Read::No if shm.finds_dead(peer) => Pulled::Gone,

@@ -386,6 +386,24 @@ fn memory_is_within_reach_while_it_is_exposed() {
 
 /// A rank whose program has failed is neither at work nor has it left: nothing is copied, and no
 /// rank is told before its process ends.
+/// The others do not wait for such a rank any more, and use their memory again.
+#[test]
+fn a_rank_that_is_held_to_be_dead_copies_nothing() {
+    use portolan_core::transport::Pulled;
+    let mut ranks = job(2);
+    let (data, mut target) = (vec![7_u8; 5000], vec![0_u8; 5000]);
+    // SAFETY: the data outlives the ranks' copies.
+    let exposure = unsafe { ranks[0].expose(data.as_ptr(), data.len()) }.unwrap();
+    let mut pull = |reader: &mut Shm| {
+        let (to, len) = (target.as_mut_ptr(), target.len());
+        // SAFETY: the target is as long.
+        unsafe { reader.pull(0, &exposure, 0, to, len) }
+    };
+    assert_eq!(pull(&mut ranks[1]), Pulled::Done);
+    ranks[0].declare_failed(1, "on purpose");
+    assert_ne!(pull(&mut ranks[1]), Pulled::Done);
+}
+
 #[test]
 fn what_wants_something_of_a_rank_that_is_ending_waits_for_its_end() {
     use portolan_core::transport::Pulled;

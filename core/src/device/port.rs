@@ -161,7 +161,8 @@ pub trait Port {
     }
 
     /// Ends an exposure of this rank, as [`Exposing::withdraw`](super::Exposing::withdraw): in a
-    /// handler as soon as the poll is over.
+    /// handler as soon as the poll is over, so a handler must not complete what the memory belongs
+    /// to.
     fn withdraw(&mut self, exposure: &Exposure) {
         let _ = exposure;
     }

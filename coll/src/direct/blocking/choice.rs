@@ -288,7 +288,8 @@ impl Class {
         [Way::Done, Way::Messages][self.way]
     }
 
-    /// Whether the next operation goes the other way, not over boards.
+    /// Whether the next operation goes the other way, not over boards. (For contributions on tracks
+    /// it is that they are lent: [`lending`](crate::direct::tracks::lending).)
     pub(in crate::direct) fn wishes_other(&self) -> bool {
         self.way != 0
     }
@@ -296,6 +297,16 @@ impl Class {
     /// Whether the next operation is timed.
     pub(in crate::direct) fn is_measured(&self) -> bool {
         self.trial || self.left <= MEASURED
+    }
+
+    /// The other way is not possible. It is tried again as late as a worse one.
+    pub(in crate::direct) fn leave_other(&mut self) {
+        if !self.wishes_other() {
+            return;
+        }
+        self.cost[self.way] = f64::INFINITY;
+        (self.left, self.times) = (1, Times::NONE);
+        self.ended(None);
     }
 
     /// An operation has ended, which has taken so many seconds if it was timed.
@@ -322,7 +333,9 @@ impl Class {
         }
         let best = |cost: &[f64; 2]| usize::from(cost[1] < cost[0]);
         let before = best(&self.cost);
-        self.cost[self.way] = self.times.quarter();
+        if self.times.count > 0 {
+            self.cost[self.way] = self.times.quarter();
+        }
         self.times = Times::NONE;
         (self.way, self.left, self.trial) = if self.cost[other].is_infinite() {
             let settling = if other == 1 { self.settling } else { 0 };

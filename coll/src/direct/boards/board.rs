@@ -243,7 +243,7 @@ impl Map {
     ///
     /// # Safety
     /// As [`done`](Self::done).
-    pub(in crate::direct) unsafe fn lent<'a>(self, board: *mut u8) -> &'a AtomicU32 {
+    pub(in crate::direct) unsafe fn loan_wishes<'a>(self, board: *mut u8) -> &'a AtomicU32 {
         // SAFETY: it follows the word of the wishes; only accessed as an atomic.
         unsafe { &*board.add(LINE).cast::<AtomicU32>().add(2) }
     }
@@ -387,8 +387,9 @@ pub(in crate::direct) enum Kind {
     /// Parts that go as messages.
     ScatterSent,
     Allgather,
-    /// An allgather of blocks of one length, for which the ranks choose between boards and
-    /// messages. Each rank knows that this applies from its own counts.
+    /// An allgather of blocks of one length: a blocking one for which the ranks choose between
+    /// boards and messages, or, on a track, one whose blocks may be lent. Each rank knows that this
+    /// applies from its own counts.
     AllgatherChosen,
     Alltoall,
     /// The v and w forms of alltoall.

@@ -8,7 +8,7 @@ use portolan_core::transport::memory::{self, Options as Network};
 use portolan_core::{Device, Error, ErrorKind, Request, Result, TypedBuf};
 use portolan_datatype::{Layout, Op, Predefined};
 
-use super::{World, buf, on_network};
+use super::{World, buf, lingering, on_network};
 use crate::direct::blocking::pulled::forbid;
 use crate::direct::boards::board::small;
 use crate::{Many, Operation, Options, Persistent, run, start};
@@ -33,6 +33,7 @@ fn on_pair(body: impl Fn(&World) + Sync) {
         };
         on_network(memory::network_with(2, network), &options, |world| {
             barrier(world);
+            lingering::begin(if takes { 3 } else { 0 });
             body(world);
             world.barrier().unwrap();
         });
@@ -453,26 +454,27 @@ fn a_death_ends_a_loan() {
         pulls: Pulls::Always,
         ..Network::default()
     };
-    on_network(
-        memory::network_with(2, network),
-        &Options::default(),
-        |world| {
+    let (ranks, options) = (memory::network_with(2, network), Options::default());
+    on_network(ranks, &options, |world| {
+        // After the barrier each knows the other's wishes, so the ninth is the first that is lent.
+        let copied = (0..9).map(|round| {
             barrier(world);
-            for round in 0..16 {
-                allgather(world, round, NO_GAPS);
-            }
-            if world.rank() == 1 {
-                world.device().declare_self_failed("on purpose");
-                return;
-            }
-            let layout = Layout::of::<u32>();
-            let (mut from, mut to) = (values(0, 0), vec![0; 2 * LEN]);
-            let operation = Operation::Allgather {
-                send: Some(buf(&mut from, &layout)),
-                recv: blocks(&mut to, &layout, LEN),
-            };
-            let outcome = go(world, &operation);
-            assert_eq!(outcome.unwrap_err().kind(), ErrorKind::PeerFailed);
-        },
-    );
+            allgather(world, round, NO_GAPS)
+        });
+        let copied: Vec<_> = copied.collect();
+        assert_eq!((copied[7], copied[8]), (0, BYTES), "{copied:?}");
+        barrier(world);
+        if world.rank() == 1 {
+            world.device().declare_self_failed("on purpose");
+            return;
+        }
+        let layout = Layout::of::<u32>();
+        let (mut from, mut to) = (values(0, 0), vec![0; 2 * LEN]);
+        let operation = Operation::Allgather {
+            send: Some(buf(&mut from, &layout)),
+            recv: blocks(&mut to, &layout, LEN),
+        };
+        let outcome = go(world, &operation);
+        assert_eq!(outcome.unwrap_err().kind(), ErrorKind::PeerFailed);
+    });
 }

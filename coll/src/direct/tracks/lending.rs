@@ -149,6 +149,10 @@ impl Category {
 
 const CATEGORIES: usize = 2 * LENGTHS;
 
+/// Contributions that do not come as they were wished before the wish is given up: more than are
+/// under way at once in most programs. An owner decides when it starts an operation.
+const PATIENCE: u32 = 64;
+
 /// What a rank says on its board: a bit for each category that it wishes to be lent, and a bit for
 /// each of which it wishes to know how long the owner takes to show it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -172,6 +176,8 @@ pub(in crate::direct) struct Wishes(Mutex<Learned>);
 struct Learned {
     /// For each category, what it costs over boards, and lent.
     classes: [Class; CATEGORIES],
+    /// For each, how many contributions in a row have not come as they were wished.
+    other: [u32; CATEGORIES],
     /// Whether the system forbids to copy from the other rank's buffers.
     forbidden: bool,
 }
@@ -180,6 +186,7 @@ impl Wishes {
     pub(in crate::direct) fn new() -> Self {
         Self(Mutex::new(Learned {
             classes: [Class::NEW; CATEGORIES],
+            other: [0; CATEGORIES],
             forbidden: false,
         }))
     }
@@ -200,10 +207,20 @@ impl Wishes {
     ) -> Wished {
         let learned = &mut *lock(&self.0);
         let class = &mut learned.classes[category.0];
-        // The owner has not heard of the last wish yet, or cannot fulfil it.
-        let as_wished = class.wishes_other() == lent;
-        let more = if lent { HEARS } else { 0.0 };
-        class.ended(seconds.filter(|_| as_wished).map(|seconds| seconds + more));
+        let other = &mut learned.other[category.0];
+        if class.wishes_other() == lent {
+            *other = 0;
+            let more = if lent { HEARS } else { 0.0 };
+            class.ended(seconds.map(|seconds| seconds + more));
+        } else {
+            // The owner has begun this operation before it heard of the wish, or it cannot fulfil
+            // it, or this rank had no room for what was lent.
+            *other += 1;
+            if *other == PATIENCE {
+                *other = 0;
+                class.leave_other();
+            }
+        }
         learned.wished()
     }
 
@@ -291,6 +308,22 @@ mod tests {
             lent += u32::from(wishes.came(category, false, Some(1.0)).is_lent(category));
         }
         assert!((1..100).contains(&lent), "{lent}");
+    }
+
+    /// As many are under way as there are trials, so none of a trial comes as it was wished.
+    #[test]
+    fn contributions_that_began_before_a_wish_do_not_count_against_it() {
+        let (wishes, category) = (Wishes::new(), Category::of(Kind::Bcast, 16 << 10));
+        let mut under_way = std::collections::VecDeque::from([false; 24]);
+        let mut lent = 0;
+        for _ in 0..200 {
+            let way = under_way.pop_front().unwrap();
+            lent += u32::from(way);
+            let seconds = if way { 1.0 } else { 2.0 };
+            let wished = wishes.came(category, way, Some(seconds));
+            under_way.push_back(wished.is_lent(category));
+        }
+        assert!(lent > 100, "{lent}");
     }
 
     #[test]

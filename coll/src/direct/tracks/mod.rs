@@ -9,8 +9,8 @@
 //!    │           blocks with lengths of their own, `Along` that of blocks along edges
 //!  Ready         the call with the boards (`direct/mod.rs`)
 //!    │
-//!    ├─ no messages: Ready::start    Begun::new takes the step, show writes this rank's part, look
-//!    │     │                         looks at the other ranks' parts
+//!    ├─ no messages: Ready::start    Begun::new takes the step, lend exposes this rank's part or
+//!    │     │                         show writes it, look looks at the other ranks' parts
 //!    │     ├─ all have shown ──────▶ Begun::take makes the result: over in the call (`Start::Over`),
 //!    │     │                         unless what this rank has lent is still being read
 //!    │     └─ some have not ───────▶ Pending in a `Task::Board`: the hook repeats show and look, and

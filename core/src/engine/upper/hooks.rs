@@ -310,8 +310,9 @@ impl<T: Transport> Access for Whole<'_, T> {
     }
 
     unsafe fn copy(&mut self, from: u32, exposure: &Exposure, offset: u64, to: Target) -> bool {
-        // SAFETY: the caller's promise.
-        unsafe { self.0.pull_exposed(from, exposure, offset, to) }
+        // SAFETY: the caller's promise. (A transport that would go on copying later does not
+        // expose.)
+        self.0.exposes() && unsafe { self.0.pull_exposed(from, exposure, offset, to) }
     }
 
     fn end_exposure(&mut self, exposure: &Exposure) {

@@ -82,8 +82,6 @@ impl Begun {
             Some(lent) => {
                 // SAFETY: the cell is this rank's, and free.
                 unsafe { words.lend(&lent.exposure) };
-                // SAFETY: from the caller.
-                unsafe { call.keep_own() };
                 words.how().store(LENT, Ordering::Relaxed);
             }
             None => {
@@ -92,12 +90,17 @@ impl Begun {
                 let since = timed.then(Instant::now);
                 // SAFETY: from the caller.
                 unsafe { call.show(self.place_on(boards, boards.own(), self.place)) };
-                took = since.map_or(0, |since| since.elapsed().as_nanos().max(1) as u32);
+                took = since.map_or(0, |since| {
+                    u32::try_from(since.elapsed().as_nanos().max(1)).unwrap_or(u32::MAX)
+                });
                 words.how().store(SHOWN, Ordering::Relaxed);
             }
         }
         words.took().store(took, Ordering::Relaxed);
         words.seen().store(NOT_YET, Ordering::Relaxed);
+        // Either way has this copy, so it is not measured.
+        // SAFETY: from the caller.
+        unsafe { call.keep_own() };
     }
 
     /// As [`take`](Self::take).
@@ -304,14 +307,14 @@ impl Boards {
     fn wished_by_other(&self) -> Wished {
         // SAFETY: a board of this communicator. Relaxed: a hint; the rank that reads it decides,
         // and says so in its cell.
-        let word = unsafe { self.map.lent(self.board(1 - self.rank)) };
+        let word = unsafe { self.map.loan_wishes(self.board(1 - self.rank)) };
         Wished(word.load(Ordering::Relaxed))
     }
 
     /// Says what this rank wishes.
     fn wish(&self, wished: Wished) {
         // SAFETY: as above.
-        let word = unsafe { self.map.lent(self.own()) };
+        let word = unsafe { self.map.loan_wishes(self.own()) };
         if word.load(Ordering::Relaxed) != wished.0 {
             word.store(wished.0, Ordering::Relaxed);
         }

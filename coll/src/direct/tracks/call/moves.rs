@@ -32,7 +32,7 @@ impl Call<'_> {
         }
     }
 
-    /// Writes the contribution.
+    /// Writes the contribution. The caller also calls [`keep_own`](Self::keep_own), once.
     ///
     /// # Safety
     /// The buffers are the operation's; `to` is this rank's place of the step, and free.
@@ -54,7 +54,6 @@ impl Call<'_> {
                 What::Allgather { send, recv, .. } => {
                     let own = send.unwrap_or_else(|| Stream::block(recv, self.rank));
                     own.read(0, to, self.len);
-                    self.keep_own();
                 }
                 What::Alltoall { send, recv } => {
                     let from = send.unwrap_or(recv);
@@ -62,7 +61,6 @@ impl Call<'_> {
                         let to = to.wrapping_add(index_of(self.rank, rank) * self.len);
                         Stream::block(from, rank).read(0, to, self.len);
                     }
-                    self.keep_own();
                 }
                 What::Along(along) => along.show(to),
                 What::Listed(part) => part.show(to),
