@@ -59,8 +59,8 @@ impl<'r, 'd, D: Device> Flags<'r, 'd, D> {
             None => {
                 let (width, op) = (AtomicWidth::W64, AtomicOp::Swap(value));
                 let mut former = 0;
-                // SAFETY: `former` lives until the request is complete.
                 let outcome =
+                    // SAFETY: `former` lives until the request is complete.
                     unsafe { device.atomic(to, key, offset as u64, width, op, &raw mut former) };
                 // A peer that has died in the meantime does not matter here.
                 if let Ok(request) = outcome {

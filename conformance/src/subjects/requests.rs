@@ -68,10 +68,10 @@ pub fn forged<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     let bits: Vec<_> = near.chain((0..500).map(|_| random.bits())).collect();
     // These three are legal.
     let known = [Request::NULL, Request::DONE, pending.request];
-    // SAFETY: the rank's own requests are left out, and no call of its waits for another one.
-    let handles = bits
-        .into_iter()
-        .map(|bits| unsafe { Request::from_bits(bits) });
+    let handles = bits.into_iter().map(|bits| {
+        // SAFETY: the rank's own requests are left out, and no call of its waits for another one.
+        unsafe { Request::from_bits(bits) }
+    });
     for forged in handles.filter(|request| !known.contains(request)) {
         refused(rank.device, forged);
     }

@@ -178,13 +178,8 @@ pub(in crate::direct) unsafe fn allreduce<D: Device>(
         // SAFETY: all have posted as many items, and the caller promises that they are valid.
         unsafe {
             if place == Place::Chunk && steps.takes_from_all() {
-                combine_pair(
-                    steps.rank(),
-                    items,
-                    from,
-                    (shown(1 - steps.rank()), true),
-                    to,
-                )?;
+                let theirs = shown(1 - steps.rank());
+                combine_pair(steps.rank(), items, from, (theirs, true), to)?;
             } else if steps.size() == 2 {
                 // The same as below, in fewer instructions.
                 items.copy(shown(1), to);

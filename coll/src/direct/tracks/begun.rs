@@ -111,10 +111,7 @@ impl Begun {
             unsafe { self.show_or_lend(boards, call) };
         } else if call.place.is_some() && call.has_data() {
             // SAFETY: as above.
-            unsafe {
-                call.show(self.place_on(boards, boards.own(), self.place));
-                call.keep_own();
-            }
+            unsafe { call.show(self.place_on(boards, boards.own(), self.place)) };
         }
         if header.is_by_messages() {
             let data = data_of(own, self.cell).cast::<u64>();

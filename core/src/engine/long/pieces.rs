@@ -340,9 +340,9 @@ impl<T: Transport> State<T> {
         };
         let (peer, len, waited) = (op.args.dest.index(), op.data.len(), op.waited);
         let piece = piece_of(&proto.limits, &op.data, waited, grows);
-        // SAFETY: the sender leaves the buffer to the device until the request completes; `piece`
-        // as above.
         let (left, sent) =
+            // SAFETY: the sender leaves the buffer to the device until the request completes;
+            // `piece` as above.
             unsafe { send_pieces(transport, piece, &op.args, &op.data, from, grows) };
         // Set even if nothing has left: the form is decided.
         op.stage = SendStage::Unasked { left };

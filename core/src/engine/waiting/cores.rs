@@ -303,9 +303,11 @@ mod tests {
             // SAFETY: the set is writable, and its size is given.
             let told = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) };
             assert_eq!(told, 0, "the system does not tell");
-            // SAFETY: every number asked about is within the set.
-            let first =
-                (0..8 * size_of_val(&set)).find(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) });
+            let is_set = |&cpu: &usize| {
+                // SAFETY: every number asked about is within the set.
+                unsafe { libc::CPU_ISSET(cpu, &set) }
+            };
+            let first = (0..8 * size_of_val(&set)).find(is_set);
             // SAFETY: the number is within the set, which is emptied first.
             unsafe {
                 libc::CPU_ZERO(&mut set);

@@ -89,7 +89,7 @@ impl Begun {
                 let timed = wished.is_timed(Category::of(call.kind, call.len));
                 let since = timed.then(Instant::now);
                 // SAFETY: from the caller.
-                unsafe { call.show(self.place_on(boards, boards.own(), self.place)) };
+                unsafe { call.write(self.place_on(boards, boards.own(), self.place), false) };
                 took = since.map_or(0, |since| {
                     u32::try_from(since.elapsed().as_nanos().max(1)).unwrap_or(u32::MAX)
                 });
@@ -240,7 +240,7 @@ impl Begun {
                 hands.withdraw(&lent.exposure);
                 // SAFETY: from the caller; the chunk was free when the cell was shown, and this
                 // rank has used it for the other's contribution at most, and has done with that.
-                unsafe { call.show(self.place_on(boards, boards.own(), self.place)) };
+                unsafe { call.write(self.place_on(boards, boards.own(), self.place), false) };
                 let words = self.words(boards, boards.rank);
                 // Release: pairs with the Acquire load in `fetch`.
                 words.how().store(SHOWN, Ordering::Release);

@@ -32,12 +32,24 @@ impl Call<'_> {
         }
     }
 
-    /// Writes the contribution. The caller also calls [`keep_own`](Self::keep_own), once.
+    /// Writes the contribution, and copies the block that this rank has for itself to where it
+    /// belongs.
     ///
     /// # Safety
     /// The buffers are the operation's; `to` is this rank's place of the step, and free.
     #[inline]
     pub(in crate::direct) unsafe fn show(&self, to: *mut u8) {
+        // SAFETY: from the caller.
+        unsafe { self.write(to, true) }
+    }
+
+    /// Writes the contribution. `keeps` says whether to call [`keep_own`](Self::keep_own), too,
+    /// where there is such a block.
+    ///
+    /// # Safety
+    /// As [`show`](Self::show).
+    #[inline(always)]
+    pub(in crate::direct) unsafe fn write(&self, to: *mut u8, keeps: bool) {
         // SAFETY: from the caller, for all of them. Places have the room, because they were chosen
         // by it.
         unsafe {
@@ -54,12 +66,18 @@ impl Call<'_> {
                 What::Allgather { send, recv, .. } => {
                     let own = send.unwrap_or_else(|| Stream::block(recv, self.rank));
                     own.read(0, to, self.len);
+                    if keeps {
+                        self.keep_own();
+                    }
                 }
                 What::Alltoall { send, recv } => {
                     let from = send.unwrap_or(recv);
                     for rank in (0..self.size).filter(|&rank| rank != self.rank) {
                         let to = to.wrapping_add(index_of(self.rank, rank) * self.len);
                         Stream::block(from, rank).read(0, to, self.len);
+                    }
+                    if keeps {
+                        self.keep_own();
                     }
                 }
                 What::Along(along) => along.show(to),

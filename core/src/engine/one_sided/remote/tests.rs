@@ -88,8 +88,8 @@ fn the_network_moves_what_it_can_and_cuts_what_is_long() {
         (1, 7),
     ] {
         let to = ProcId::new(1);
-        // SAFETY: the cell lives until the request is over.
         let request =
+            // SAFETY: the cell lives until the request is over.
             unsafe { ranks[rank].atomic(to, &region.key, 8, width, op, fetched.as_ptr()) };
         let request = request.unwrap();
         while !ranks[rank].is_complete(request) {
