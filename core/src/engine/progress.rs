@@ -4,6 +4,7 @@
 //! be done while packets are being delivered; it is noted then and done in [`State::work`], right
 //! after the poll.
 
+use crate::engine::long::transfer::TURN;
 use crate::engine::short::unexpected::{OfferBody, envelope};
 use crate::engine::state::{Proto, State};
 use crate::transport::packet::flags;
@@ -103,6 +104,7 @@ impl<T: Transport> State<T> {
         done += self.run_hooks();
         done += self.flush_outgoing();
         self.proto.has_pulled = false;
+        self.proto.pulls_until = self.proto.counters.bytes_pulled + TURN as u64;
         let proto = &mut self.proto;
         proto.work = proto.has_outgoing() || proto.hooks.awake() || !proto.gone.is_empty();
         done

@@ -10,7 +10,7 @@ use crate::engine::entry::Table;
 use crate::engine::long::flows::Flows;
 use crate::engine::long::late::Late;
 use crate::engine::long::pieces::{Arrivals, Lengths};
-use crate::engine::long::transfer::Push;
+use crate::engine::long::transfer::{Push, TURN};
 use crate::engine::long::unasked::Unasked;
 use crate::engine::long::ways::Ways;
 use crate::engine::one_sided::regions::Regions;
@@ -84,6 +84,9 @@ pub(super) struct Proto {
     /// Whether this progress step has already copied for one of these receives; the others then
     /// wait.
     pub(super) has_pulled: bool,
+    /// Bytes pulled in all after which calls that begin receives leave the copying to the next
+    /// step.
+    pub(super) pulls_until: u64,
     /// Whether this progress step has copied for a receive whose sender is absent.
     pub(super) has_pulled_absent: bool,
     /// Halves of messages that this rank writes into the receivers' buffers.
@@ -182,6 +185,7 @@ impl<T: Transport> State<T> {
             loaded_ways: Vec::new(),
             pulls: VecDeque::new(),
             has_pulled: false,
+            pulls_until: TURN as u64,
             has_pulled_absent: false,
             pushes: VecDeque::new(),
             withdrawals: Vec::new(),

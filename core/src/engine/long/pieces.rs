@@ -139,13 +139,17 @@ impl Proto {
         if !waited && !self.unasked.in_window(peer, class, self.shared.polls()) {
             return false;
         }
-        self.lengths.settled || self.unasked.next(peer, class, waited)
+        let pulls = || self.unasked.goes_both_ways(peer) && self.ways.pulls_both_ways(peer, len);
+        self.lengths.settled || self.unasked.next(peer, class, waited) && (waited || !pulls())
     }
 
     /// Notes that a message has begun to leave unasked.
     fn went_unasked(&mut self, peer: u32, len: usize, waited: bool) {
         let class = self.lengths.class(len, self.limits.eager);
         self.unasked.went(peer, class, waited);
+        if !waited {
+            self.ways.went_unasked(peer);
+        }
     }
 
     /// Notes that `peer` has taken a message of `len` bytes, as a stream or by reading it.

@@ -363,6 +363,7 @@ impl<T: Transport> State<T> {
         // A rank that only looks in passing, and whose own message the peer is reading meanwhile,
         // has nothing to wait for, and does not look often. It pulls whole turns.
         let alone = self.attends();
+        let far = self.proto.caps.contains(TransportCaps::PULL_FAR);
         let Some((data, transfer)) = self.proto.table.transfer(index) else {
             return Turn::Whole;
         };
@@ -379,12 +380,17 @@ impl<T: Transport> State<T> {
             let spare = (&mut self.proto.flows, &mut self.proto.scratch);
             let room = Room::of(&self.transport, spare, data, transfer, turn - start);
             let len = room.len;
+            let timed = transfer.measured && self.proto.ways.times(transfer.peer);
+            let since = (timed && !far).then(Instant::now);
             // SAFETY: the receive's buffer is the device's until the request completes, and
             // `wanted`, which `mine` is a part of, is at most its length. The rest is the engine's.
             let pulled = unsafe {
                 self.transport
                     .pull(transfer.peer, &exposure, start as u64, room.start, len)
             };
+            if let Some(since) = since {
+                self.proto.ways.copied(transfer.peer, since.elapsed());
+            }
             match pulled {
                 Pulled::Done => {
                     let used = (&mut self.proto.flows, &mut self.proto.counters);
@@ -536,15 +542,20 @@ impl Proto {
             && transfer.header.flags & flags::WAITED != 0
             && transfer.total <= self.lengths.unasked as u64
             && self.ways.times_copies(peer);
-        let since = goes_unasked.then(Instant::now);
+        let far = self.caps.contains(TransportCaps::PULL_FAR);
+        let timed = transfer.measured && !far && self.ways.times(peer);
+        let since = (goes_unasked || timed).then(Instant::now);
         // SAFETY: the receive's buffer is the device's until the request completes; the piece lies
         // in it (just checked) and comes from the transport's memory.
         unsafe { self.land(index, position, payload) };
-        if let Some(since) = since {
+        let took = since.map(|since| since.elapsed());
+        if let Some(took) = took.filter(|_| timed) {
+            self.ways.copied(peer, took);
+        }
+        if let Some(took) = took.filter(|_| goes_unasked) {
             // An unasked message takes two copies. The reader's takes most of the time, because the
             // cache lines have to travel for it.
-            let time = since.elapsed() * 5 / 4;
-            self.ways.would_take(peer, payload.len(), time);
+            self.ways.would_take(peer, payload.len(), took * 5 / 4);
         }
         if let Some((_, transfer)) = self.table.transfer(index) {
             transfer.theirs.start += payload.len();

@@ -210,8 +210,13 @@ impl<T: Transport> State<T> {
             }
         }
         // Unless this is a progress step, the next receive's copy need not wait for one either.
+        // (Nor do a window's receives copy all of it: the caller may be about to send a window,
+        // too.)
         if !self.proto.hooks.running() {
-            self.proto.has_pulled = false;
+            self.proto.has_pulled &= self.proto.counters.bytes_pulled >= self.proto.pulls_until;
+            if self.proto.has_pulled {
+                self.proto.leave_work();
+            }
         }
     }
 }

@@ -221,27 +221,49 @@ fn who_is_back_is_not_behind_who_is_not() {
     assert_eq!(state.transport.pulled.as_ref().map(Vec::len), Some(2));
 }
 
-/// A receive that finds its message already announced does not put off the next receive's copy.
+/// A receive that finds its message already announced does not put off the next receive's copy. But
+/// calls that only begin receives do not copy a whole window: their caller may be about to send
+/// one.
 #[test]
 fn receives_that_find_offers_pull_at_once() {
-    let mut buffer = vec![0; 5000];
-    let (engine, _) = pulling(&mut buffer, 0);
-    for tag in 0..3 {
-        let (header, body) = offer(tag, 5000);
-        arrives(&engine, header, &body);
-    }
-    engine.device_check(Check::NonBlocking).unwrap();
-    for tag in 0..3 {
-        let from = Pattern {
-            context: 3,
-            source: Some(1),
-            tag: Some(tag),
+    for (len, at_once) in [(5000, 4), (512 << 10, 2), (1 << 20, 1)] {
+        let mut buffer = vec![0; len];
+        let (engine, _) = pulling(&mut buffer, 0);
+        for tag in 0..4 {
+            let (header, body) = offer(tag, len);
+            arrives(&engine, header, &body);
+        }
+        engine.device_check(Check::NonBlocking).unwrap();
+        let at = buffer.as_mut_ptr();
+        let receive = |tag| {
+            let from = Pattern {
+                context: 3,
+                source: Some(1),
+                tag: Some(tag),
+            };
+            // SAFETY: the buffer outlives the engine.
+            unsafe { engine.irecv_contig(&from, at, len) }.unwrap()
         };
-        // SAFETY: the buffer outlives the engine.
-        let request = unsafe { engine.irecv_contig(&from, buffer.as_mut_ptr(), 5000) }.unwrap();
-        let state = engine.state.lock();
-        let now = state.proto.table.state(request.index());
-        assert_eq!(now, crate::request::State::Complete);
+        let requests = [0, 1, 2, 3].map(&receive);
+        let pulled = || {
+            let state = engine.state.lock();
+            let lens = state.transport.pulled.as_ref();
+            lens.map_or(0, Vec::len)
+        };
+        assert_eq!(pulled(), at_once, "messages of {len} bytes");
+        for more in 1..=4 - at_once {
+            engine.device_check(Check::NonBlocking).unwrap();
+            assert_eq!(pulled(), at_once + more, "one in each step");
+        }
+        for request in requests {
+            assert!(engine.test(request).unwrap().is_some());
+        }
+        // The next receives copy at once again.
+        let (header, body) = offer(0, len);
+        arrives(&engine, header, &body);
+        engine.device_check(Check::NonBlocking).unwrap();
+        receive(0);
+        assert_eq!(pulled(), 5);
     }
 }
 
@@ -344,6 +366,38 @@ fn windows_both_ways_make_room_for_each_other() {
         let engine = amid_windows(&mut buffer, both, posted);
         arrives(&engine, piece(PacketKind::Eager, 0, 0), &[7; 8]);
         assert_eq!(into_full_memory(&engine, 1), expected, "{both} {posted}");
+    }
+}
+
+/// A rank that has found that pulls are better both ways does not send windows unasked: the peer
+/// may then pull, too.
+#[test]
+fn windows_are_announced_where_pulls_are_better_both_ways() {
+    for both in [true, false] {
+        let mut buffer = vec![0; 8];
+        let engine = amid_windows(&mut buffer, both, true);
+        {
+            let mut state = engine.state.lock();
+            state.transport.drains = false;
+            for _ in 0..100 {
+                let ways = &mut state.proto.ways;
+                ways.begin(1, 1000, true, 0, |way| way == Way::Pull);
+                ways.end(1);
+            }
+        }
+        for peer in [1, 2] {
+            let to = SendArgs::new(ProcId::new(peer), 3, 0, 5);
+            let bytes = [1_u8; 1000];
+            // SAFETY: an announced message is never requested here, so nobody reads the bytes
+            // later.
+            unsafe { engine.isend_contig(&to, bytes.as_ptr(), bytes.len()) }.unwrap();
+            let sent = std::mem::take(&mut engine.state.lock().transport.sent);
+            let kinds: Vec<u8> = sent.iter().map(|header| header.kind).collect();
+            match both && peer == 1 {
+                true => assert_eq!(kinds, [PacketKind::Offer as u8]),
+                false => assert_eq!(kinds, PIECES, "to {peer}, both ways: {both}"),
+            }
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! The choice of a way when the costs are known.
 
+use super::class::*;
+use super::sender::*;
 use super::*;
 
 /// How often each way is taken in `count` transfers, if a way costs what `cost` says.
@@ -181,7 +183,11 @@ fn what_is_sure_to_be_a_pull_becomes_one() {
     assert!(!ways.go_on_pulling(3, 1 << 16, false), "nothing is known");
     let mut sender = Sender::new();
     let class = &mut sender.classes[class_of(1 << 16, false)];
-    run(class, 100, |way| if way == Way::Pull { 10 } else { 2_000 });
+    run(
+        class,
+        100_000,
+        |way| if way == Way::Pull { 10 } else { 2_000 },
+    );
     ways.senders.insert(3, Box::new(sender));
     let mut sure = 0;
     for _ in 0..4_000 {
@@ -333,7 +339,7 @@ fn what_is_led_teaches_nothing() {
     ways.led(3, Way::Pull);
     taken(&mut ways, LED, true);
     let class = &ways.senders[&3].classes[class_of(1 << 16, true)];
-    assert!(class.is_new() && class.left == FIRST_RETRY);
+    assert!(class.is_new() && class.left == EARLY_RETRY);
 }
 
 #[test]
@@ -376,4 +382,110 @@ fn between_windows_messages_go_both_ways_still() {
     assert_eq!(taken(&mut ways, 1, false), [Way::Pull]);
     // Nothing has been taken since that period began.
     assert_eq!(taken(&mut ways, 1, false), [Way::Stream]);
+}
+
+/// Where both ranks copy all the time, the time that passes does not matter.
+#[test]
+fn copies_count_in_windows_both_ways() {
+    let passed = [(Way::Pull, true, 1), (Way::Pull, false, PROBE)];
+    let copied = [(Way::Pull, 100), (Way::Split, 200), (Way::Stream, 200)];
+    let copied = copied.map(|(way, cost)| (way, true, PROBE, cost));
+    let passed = passed.map(|(way, both, begun)| (way, both, begun, if both { 250 } else { 500 }));
+    for (way, both, begun, cost) in copied.into_iter().chain(passed) {
+        let mut ways = Ways::default();
+        let mut sender = Sender::new();
+        (sender.class, sender.way) = (class_of(1 << 20, both), way);
+        (sender.begun, sender.bytes, sender.trial) = (begun, 1_000_000, true);
+        (sender.given, sender.counted) = (1_000_000, 1_000_000);
+        (sender.timed, sender.active) = (true, 1);
+        sender.until = sender.since + Duration::from_micros(500);
+        ways.senders.insert(3, Box::new(sender));
+        assert_eq!(ways.times(3), both);
+        (0..2).for_each(|_| ways.copied(3, Duration::from_micros(100)));
+        let sender = ways.senders.get_mut(&3).unwrap();
+        assert_eq!(sender.cost(), cost, "{way:?}, both ways: {both}, {begun}");
+        sender.end_period();
+        assert!(sender.copied.is_zero(), "the next period has its own");
+    }
+}
+
+/// What this rank sends unasked is taken meanwhile, and is not said to be.
+#[test]
+fn windows_that_go_unasked_count_as_taken() {
+    let mut ways = Ways::default();
+    ways.went_unasked(3);
+    assert_eq!(taken(&mut ways, 1, false), [Way::Stream]);
+    assert!(
+        ways.senders[&3].class < LENGTHS,
+        "nothing was known of this sender"
+    );
+    ways.went_unasked(3);
+    for _ in 0..SENDS {
+        taken(&mut ways, 1, false);
+        assert!(ways.senders[&3].class >= LENGTHS);
+    }
+    taken(&mut ways, 1, false);
+    assert!(ways.senders[&3].class < LENGTHS, "it has ended");
+}
+
+#[test]
+fn pulls_both_ways_are_known_once_they_have_been_tried() {
+    for (way, pulls) in [(Way::Stream, false), (Way::Pull, true), (Way::Split, true)] {
+        let mut ways = Ways::default();
+        assert!(!ways.pulls_both_ways(3, 1 << 16));
+        let mut sender = Sender::new();
+        let class = &mut sender.classes[class_of(1 << 16, true)];
+        class.learn(way, 10, 1);
+        ways.senders.insert(3, Box::new(sender));
+        assert!(!ways.pulls_both_ways(3, 1 << 16), "not tried often enough");
+        let class = &mut ways.senders.get_mut(&3).unwrap().classes[class_of(1 << 16, true)];
+        run(class, 100, |other| if other == way { 10 } else { 15 });
+        assert_eq!(ways.pulls_both_ways(3, 1 << 16), pulls, "{way:?}");
+        assert!(!ways.pulls_both_ways(3, 1 << 20), "of another length");
+    }
+}
+
+/// The first trials of a way may all find memory that nobody has touched.
+#[test]
+fn a_way_is_tried_again_soon() {
+    let mut class = Class::NEW;
+    let mut transfers = 0;
+    while class.best() != Some(Way::Split) {
+        let (way, _) = class.choose(|_| true);
+        let late = transfers > 3 * u32::from(TRIALS);
+        let cost = [100, 150, if late { 50 } else { 190 }][way as usize];
+        class.learn(way, cost, 1);
+        transfers += 1;
+    }
+    assert!(transfers < 4 * EARLY_RETRY, "{transfers}");
+}
+
+#[test]
+fn a_trial_that_gets_better_goes_on() {
+    let periods = |costs: &[u64], enough| {
+        let mut class = Class::NEW;
+        run(&mut class, 2, |_| 100);
+        let mut tried = 0;
+        for &cost in costs {
+            class.tried(Way::Pull, cost, enough, enough);
+            tried += 1;
+            if class.trying.is_none() {
+                break;
+            }
+        }
+        (tried, class.cost[Way::Pull as usize])
+    };
+    assert_eq!(periods(&[140, 120, 110, 80, 79, 50], PROBE), (5, 79));
+    assert_eq!(
+        periods(&[200, 100], PROBE),
+        (1, 200),
+        "a way that is much worse"
+    );
+    assert_eq!(periods(&[140, 120], FEW), (1, 140), "of few transfers");
+    let falling: Vec<u64> = (0..100)
+        .map(|nth| 149 - nth)
+        .map(|cost| cost * cost / 149)
+        .collect();
+    let (tried, _) = periods(&falling, PROBE);
+    assert!(tried <= 2 * PERIOD / PROBE, "not for ever: {tried}");
 }
