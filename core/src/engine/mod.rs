@@ -43,6 +43,7 @@ mod tests;
 use std::sync::{Arc, Mutex};
 
 pub use data::Data;
+pub use deaths::beside::Beside;
 pub use deaths::finish::AbortHook;
 pub use waiting::stuck::StuckHook;
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::buffer::MemoryKind;
 use crate::config::{Origin, Settings};
+use crate::engine::deaths::beside::Beside;
 use crate::engine::entry::Table;
 use crate::engine::long::flows::Flows;
 use crate::engine::long::late::Late;
@@ -121,6 +122,8 @@ pub(super) struct Proto {
     /// transport gave the reason. Possibly only this rank knows of it; some may have left the job.
     /// What they had sent may still be arriving.
     pub(super) gone: Vec<(u32, u32)>,
+    /// Tells of the operations of a device that contains this engine.
+    pub(super) beside: Option<Box<dyn Beside>>,
     pub(super) finalized: bool,
     /// A waiting call's own packet found no room and is in no queue.
     pub(super) found_no_room: bool,
@@ -211,6 +214,7 @@ impl<T: Transport> State<T> {
             failures_seen: transport.failures().wrapping_sub(1),
             failed: Vec::new(),
             gone: Vec::new(),
+            beside: None,
             finalized: false,
             found_no_room: false,
             trouble: false,

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+mod beside;
 mod bundles;
 mod gone;
 mod growing;

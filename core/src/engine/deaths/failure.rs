@@ -188,12 +188,18 @@ impl<T: Transport> State<T> {
     pub(in crate::engine) fn look_for_leavers(&mut self, target: Target) -> bool {
         let needed = self.proto.needed(target);
         for &peer in &needed {
-            let known = self.proto.peers[peer as usize].flags & Peer::FAILED != 0;
-            if !known && self.transport.has_left(peer) {
-                self.proto.note_gone(peer);
-            }
+            self.look_for_leaver(peer);
         }
         !needed.is_empty()
+    }
+
+    /// The same for one peer.
+    pub(in crate::engine) fn look_for_leaver(&mut self, peer: u32) {
+        let known = self.proto.peers.get(peer as usize);
+        let known = known.is_none_or(|peer| peer.flags & Peer::FAILED != 0);
+        if !known && self.transport.has_left(peer) {
+            self.proto.note_gone(peer);
+        }
     }
 
     fn fail_peer(&mut self, peer: u32, why: Box<str>) {
@@ -238,6 +244,9 @@ impl<T: Transport> State<T> {
             self.proto.fail_request(index, blamed);
         }
         self.end_collectives(peer);
+        if let Some(beside) = self.proto.beside.as_ref().filter(|_| left) {
+            beside.has_left(peer);
+        }
         self.proto.shared.advance_epoch();
     }
 }
@@ -344,16 +353,19 @@ impl Proto {
     /// The peers that a wait needs, or one of them. A wait for anything needs the peers of all
     /// operations that are under way.
     fn needed(&self, target: Target) -> Vec<u32> {
-        let by_all = || {
+        let by_all = |request| {
             let of_requests = self.table.active();
             let of_requests = of_requests.filter_map(|(_, entry)| self.needed_by(&entry.op));
-            of_requests.chain(self.active.without_credit()).collect()
+            let beside = self.beside.iter();
+            let beside = beside.flat_map(|beside| beside.needed(request));
+            let of_engine = of_requests.chain(self.active.without_credit());
+            of_engine.chain(beside).collect()
         };
         let mut peers: Vec<u32> = match target {
-            Target::Any => by_all(),
+            Target::Any => by_all(None),
             Target::Request(request) => match self.table.active_op(request) {
                 // A request of another crate, which may depend on any of the others.
-                None | Some(Op::Upper(_)) => by_all(),
+                None | Some(Op::Upper(_)) => by_all(Some(request)),
                 Some(op) => self.needed_by(op).into_iter().collect(),
             },
             // Of several ranks that store, some may be done and have left.

@@ -32,7 +32,7 @@ fn refused(len: usize) -> (Engine<Scripted, Single>, [Request; 2]) {
     (engine, requests)
 }
 
-fn progress(engine: &Engine<Scripted, Single>) {
+pub(super) fn progress(engine: &Engine<Scripted, Single>) {
     engine.state.lock().progress();
 }
 
@@ -204,7 +204,7 @@ fn an_active_message_that_nobody_takes_is_not_sent() {
 }
 
 /// An engine with this waiting mode, whose peer has left in good order.
-fn left_alone(wait: &str) -> Engine<Scripted, Single> {
+pub(super) fn left_alone(wait: &str) -> Engine<Scripted, Single> {
     let (settings, wrong) = Settings::inspect([("PORTOLAN_WAIT", wait)]);
     assert!(wrong.is_empty(), "{wrong:?}");
     let transport = Scripted {
@@ -223,7 +223,7 @@ fn from(source: Option<u32>) -> Pattern {
     }
 }
 
-fn eager() -> Header {
+pub(super) fn eager() -> Header {
     Header {
         kind: PacketKind::Eager as u8,
         context: 3,
@@ -234,7 +234,7 @@ fn eager() -> Header {
 }
 
 #[track_caller]
-fn assert_left<R: std::fmt::Debug>(outcome: crate::Result<R>) {
+pub(super) fn assert_left<R: std::fmt::Debug>(outcome: crate::Result<R>) {
     let error = outcome.unwrap_err();
     assert_eq!(
         (error.kind(), error.peer()),
@@ -455,4 +455,18 @@ fn a_death_frees_the_words_of_offers() {
         );
     }
     drop(other);
+}
+
+/// A wait that is never in vain, because something is always done for others, looks as well.
+#[test]
+fn who_has_left_is_found_while_others_send() {
+    for wait in ["auto", "spin", "yield", "park"] {
+        let engine = left_alone(wait);
+        let hold = Header {
+            kind: PacketKind::Hold as u8,
+            ..Header::default()
+        };
+        engine.state.lock().transport.busy = Some((1, hold));
+        assert_left(engine.recv_contig(&from(Some(1)), &mut [0]));
+    }
 }

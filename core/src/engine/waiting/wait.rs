@@ -44,8 +44,12 @@ const YIELDS: u32 = 400;
 /// Polls after which a wait that only spins also does the other checks that waits do that give the
 /// core away.
 const SPINS: u32 = 1 << 16;
-/// A wait that may take long checks for peers that have left once per this many polls in vain, and
-/// before every sleep.
+/// A wait whose polls always do something, though not what it is for, counts as one that may take
+/// long once the engine's count of polls is a multiple of this.
+const BUSY: u64 = 1 << 12;
+/// A wait that may take long checks for peers that have left once per this many polls, and before
+/// every sleep. (Polls that do something for other operations count as well: there may be no end of
+/// those.)
 const TURNS: u32 = 256;
 /// Minimum time between two such checks.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -150,7 +154,7 @@ pub(in crate::engine) struct Waiter {
     slept: bool,
     pub(in crate::engine) since: Option<Instant>,
     pub(in crate::engine) reported: bool,
-    /// Polls in vain; when this wait last checked who has left; whether it needs any peer.
+    /// Polls in all; when this wait last checked who has left; whether it needs any peer.
     turns: u32,
     looked: Option<Instant>,
     needs_peers: bool,
@@ -245,6 +249,9 @@ impl<T: Transport, L: Level> Engine<T, L> {
                         return result;
                     }
                     polls = 0;
+                    if self.shared.polls().is_multiple_of(BUSY) {
+                        break;
+                    }
                 } else {
                     look_again(polls);
                 }
@@ -319,14 +326,13 @@ impl<T: Transport, L: Level> Engine<T, L> {
                     waiter.yields = 0;
                     waiter.looks = self.patience.renewed(waiter.looks);
                     waiter.since = None;
-                } else {
-                    waiter.turns = waiter.turns.wrapping_add(1);
-                    if waiter.turns.is_multiple_of(TURNS) {
-                        waiter.look_for_leavers(&mut state);
-                        // A wait that only spins gets no further than this for minutes.
-                        drop(state);
-                        self.report_if_stuck(waiter);
-                    }
+                }
+                waiter.turns = waiter.turns.wrapping_add(1);
+                if waiter.turns.is_multiple_of(TURNS) {
+                    waiter.look_for_leavers(&mut state);
+                    // A wait that only spins gets no further than this for minutes.
+                    drop(state);
+                    self.report_if_stuck(waiter);
                 }
             }
             if waiter.polls < self.policy.spin {
