@@ -13,6 +13,7 @@ use portolan_core::transport::{
 
 use crate::addr::Addresses;
 use crate::caps;
+use crate::deaths::leaver::Leaver;
 use crate::deaths::sever;
 use crate::deaths::watch::Watcher;
 use crate::endpoint::bell::EventBell;
@@ -101,15 +102,6 @@ pub struct Ofi {
     /// Whether this rank ends without an announcement: the others then learn only how its process
     /// ends.
     silent: bool,
-}
-
-/// A rank that has left. What it sent before may still arrive.
-#[derive(Debug)]
-struct Leaver {
-    /// The number of its next packet, at the last look.
-    expected: u32,
-    /// When a look first found that number.
-    since: Instant,
 }
 
 /// What a rank needs to know about its job.
@@ -201,9 +193,14 @@ impl Ofi {
         }
     }
 
+    /// Whether a rank is on this node.
+    pub(crate) fn is_near(&self, peer: u32) -> bool {
+        self.nodes[peer as usize] == self.nodes[self.rank as usize]
+    }
+
     /// Time without a packet from a rank that has left, after which none comes any more.
     fn arrival(&self, peer: u32) -> Duration {
-        if self.nodes[peer as usize] == self.nodes[self.rank as usize] {
+        if self.is_near(peer) {
             return ARRIVAL;
         }
         match self.shared.counts.last(peer) {
@@ -402,13 +399,14 @@ unsafe impl Transport for Ofi {
             return false;
         }
         let expected = self.peers[peer as usize].expected;
-        let arrives = |leaver: &Leaver| leaver.expected != expected;
-        if self.leavers.get(&peer).is_none_or(arrives) {
-            let since = Instant::now();
-            self.leavers.insert(peer, Leaver { expected, since });
-        }
+        // The provider does not tell of messages that match nothing. Packets may lie behind many.
+        let unread = self.link.matches && self.link.domain.has_unread();
+        let leaver = self.leavers.entry(peer);
+        let leaver = leaver.or_insert_with(|| Leaver::new(expected));
+        leaver.look(expected, unread);
+        let quiet = leaver.since.elapsed();
         let open = self.link.memory.open().any(|open| open.peer == peer);
-        !open && self.leavers[&peer].since.elapsed() >= self.arrival(peer)
+        !open && quiet >= self.arrival(peer)
     }
 
     fn declare_failed(&mut self, peer: u32, why: &str) {
@@ -539,15 +537,27 @@ impl Drop for Ofi {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::config::Config;
+    use crate::deaths::leaver::LOOKS;
     use crate::testing::opened_or_skipped;
 
     /// As if the last look had been so long ago.
-    fn long_ago(ofi: &mut Ofi, peer: u32, time: Duration) {
+    pub(crate) fn long_ago(ofi: &mut Ofi, peer: u32, time: Duration) {
         let leaver = ofi.leavers.get_mut(&peer).expect("it was looked for");
         leaver.since = leaver.since.checked_sub(time).expect("a while");
+    }
+
+    /// As if each rank were on a node of its own.
+    pub(crate) fn apart(ofi: &mut Ofi) {
+        ofi.nodes = (0..ofi.size).collect();
+    }
+
+    /// As if there had always been something to read.
+    pub(crate) fn often(ofi: &mut Ofi, peer: u32) {
+        let leaver = ofi.leavers.get_mut(&peer).expect("it was looked for");
+        leaver.looks = LOOKS;
     }
 
     fn pair() -> Option<Vec<Ofi>> {
@@ -602,7 +612,7 @@ mod tests {
         let [zero, one] = &mut ranks[..] else {
             panic!("two ranks");
         };
-        zero.nodes = vec![0, 1].into();
+        apart(zero);
         send(one, zero);
         while zero.peers[1].expected == 0 {
             one.poll(&mut Nobody);

@@ -4,7 +4,8 @@
 //! # The states of a death
 //!
 //! - *Left* ([`Roster`](roster::Roster)): the rank has written that it leaves in good order. This
-//!   is no death.
+//!   is no death. The engine asks for it (`Transport::has_left`), and hears of it once everything
+//!   that the rank had sent has arrived ([`leaver`]).
 //! - *Declared* ([`Deaths::declare`]): there is a reason to hold the rank to be dead. The watching
 //!   thread declares it when a process of this node ends without having left ([`watch`]), or when
 //!   heartbeats stay away or report a loss ([`pulse`]). Progress declares it when the provider
@@ -32,6 +33,7 @@
 pub(crate) mod abandon;
 pub(crate) mod counts;
 pub(crate) mod datagram;
+pub(crate) mod leaver;
 pub(crate) mod pulse;
 pub(crate) mod roster;
 pub(crate) mod sever;

@@ -299,6 +299,21 @@ impl Domain {
         // SAFETY: one open queue.
         unsafe { fi_trywait(self.fabric.get(), &raw mut queue, 1) == 0 }
     }
+
+    /// Whether the provider has something to read or to report, as far as it or its descriptor
+    /// tells: a sleep would end at once.
+    pub(crate) fn has_unread(&self) -> bool {
+        let Some(fd) = self.wait else {
+            return false;
+        };
+        let mut entry = libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one entry, and the call does not wait.
+        !self.may_sleep() || unsafe { libc::poll(&raw mut entry, 1, 0) > 0 }
+    }
 }
 
 /// The descriptor for operations on registered memory; null where none is needed.

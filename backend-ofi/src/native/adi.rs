@@ -251,24 +251,36 @@ impl<L: Level> Native<L> {
     fn shown(&self, from: &Pattern) -> Result<Option<Status>> {
         self.check_live()?;
         self.shared.check_pattern(from)?;
-        if let Some((arrival, _)) = self.look(from, false) {
-            return Ok(Some(status(&arrival)));
-        }
-        self.check_source(from).map(|()| None)
+        let found = self.look_or_fail(from, false)?;
+        Ok(found.map(|(arrival, _)| status(&arrival)))
     }
 
     fn taken(&self, from: &Pattern) -> Result<Option<(Handle, Status)>> {
         self.check_live()?;
         self.shared.check_pattern(from)?;
-        if let Some((arrival, number)) = self.look(from, true) {
+        let found = self.look_or_fail(from, true)?;
+        Ok(found.map(|(arrival, number)| {
             let handle = self.shared.lock().tags.keep(number);
-            return Ok(Some((handle, status(&arrival))));
-        }
-        self.check_source(from).map(|()| None)
+            (handle, status(&arrival))
+        }))
     }
 
-    /// Returns an error if a probe would wait for a dead rank, or if this rank is dead and its
-    /// endpoint shows no messages.
+    /// What a look finds, or the failure because of which it will never find anything.
+    fn look_or_fail(&self, from: &Pattern, take: bool) -> Result<Option<(Arrival, u32)>> {
+        let found = self.look(from, take);
+        if found.is_some() {
+            return Ok(found);
+        }
+        let Err(error) = self.check_source(from) else {
+            return Ok(None);
+        };
+        // The last message may have arrived after the look and before the failure was known.
+        let again = from.source.and_then(|_| self.look(from, take));
+        again.map_or(Err(error), |found| Ok(Some(found)))
+    }
+
+    /// Returns an error if a probe would wait for a rank that is dead or has left, or if this rank
+    /// is dead and its endpoint shows no messages.
     fn check_source(&self, from: &Pattern) -> Result<()> {
         let own = self.attributes.world_rank;
         let dead = self.shared.lock().tags.doom_of_probe(own, from);
@@ -283,8 +295,8 @@ impl<L: Level> Native<L> {
         Err(Error::peer_failed(peer, &why).on_rank(self.attributes.world_rank))
     }
 
-    /// Looks until there is something to see.
-    fn block<R>(&self, look: impl Fn() -> Result<Option<R>>) -> Result<R> {
+    /// Looks until there is something to see of what `from` matches.
+    fn block<R>(&self, from: &Pattern, look: impl Fn() -> Result<Option<R>>) -> Result<R> {
         let mut idle = 0;
         loop {
             if let Some(seen) = look().transpose() {
@@ -295,13 +307,18 @@ impl<L: Level> Native<L> {
                 std::thread::yield_now();
                 continue;
             }
-            let (bell, seen) = {
+            let (bell, seen, peer) = {
                 let mut core = self.shared.lock();
                 core.ofi.lookers += 1;
                 let bell = std::sync::Arc::clone(&core.ofi.bell);
                 let seen = bell.seen();
-                (bell, seen)
+                let contexts = core.tags.contexts();
+                let process = |source| contexts.process(from.context, source);
+                (bell, seen, from.source.and_then(process))
             };
+            if let Some(peer) = peer {
+                self.engine.look_for_leaver(ProcId::new(peer));
+            }
             if !self.polled() {
                 bell.sleep(seen, Some(NAP));
             }
@@ -495,7 +512,7 @@ unsafe impl<L: Level> Device for Native<L> {
     }
 
     fn probe_unchecked(&self, from: &Pattern) -> Result<Status> {
-        self.block(|| self.shown(from))
+        self.block(from, || self.shown(from))
     }
 
     fn improbe_unchecked(&self, from: &Pattern) -> Result<Option<(Handle, Status)>> {
@@ -504,7 +521,7 @@ unsafe impl<L: Level> Device for Native<L> {
     }
 
     fn mprobe_unchecked(&self, from: &Pattern) -> Result<(Handle, Status)> {
-        self.block(|| self.taken(from))
+        self.block(from, || self.taken(from))
     }
 
     unsafe fn imrecv_unchecked(&self, message: Handle, buf: TypedBuf<'_>) -> Result<Request> {

@@ -23,8 +23,11 @@ struct Context {
 #[derive(Debug, Default)]
 pub(crate) struct Contexts {
     known: BTreeMap<u32, Context>,
-    /// The dead processes, in the order in which their deaths were noticed.
+    /// The dead processes, in the order in which their deaths were noticed, and those that have
+    /// left while something waited for them.
     dead: Vec<u32>,
+    /// Those of them that have left in good order. Receives from any source wait for the others.
+    left: Vec<u32>,
 }
 
 impl Contexts {
@@ -86,9 +89,25 @@ impl Contexts {
         self.dead.push(process);
     }
 
-    /// Whether a process has died.
+    /// Remembers that a process has left.
+    pub(crate) fn left(&mut self, process: u32) {
+        self.dead.push(process);
+        self.left.push(process);
+    }
+
+    /// Whether a process has left.
+    pub(crate) fn has_left(&self, process: u32) -> bool {
+        self.left.contains(&process)
+    }
+
+    /// Whether a process has died or left.
     pub(crate) fn is_dead(&self, process: u32) -> bool {
         self.dead.contains(&process)
+    }
+
+    /// Whether any process has died or left.
+    pub(crate) fn has_lost_any(&self) -> bool {
+        !self.dead.is_empty()
     }
 
     /// The local rank of a process in a context.
@@ -129,7 +148,7 @@ impl Contexts {
         let untold = self.dead.iter().skip(told).copied();
         let dead = untold
             .into_iter()
-            .find(|&dead| self.is_member(from.context, dead))?;
+            .find(|&dead| !self.has_left(dead) && self.is_member(from.context, dead))?;
         self.tell(from.context);
         Some(dead)
     }
@@ -225,5 +244,18 @@ mod tests {
             assert_eq!(contexts.doom(&from(1, Some(1))), Some(2), "collective");
         }
         assert_eq!(contexts.doom(&from(2, None)), None, "not a member");
+    }
+
+    #[test]
+    fn who_has_left_ends_receives_that_wait_for_nobody_else() {
+        let mut contexts = Contexts::default();
+        contexts.add(&comm(0, &[0, 1, 2]));
+        contexts.left(2);
+        assert!(contexts.is_dead(2) && contexts.has_left(2));
+        assert_eq!(contexts.doom(&from(0, None)), None);
+        assert_eq!(contexts.doom(&from(0, Some(2))), Some(2));
+        contexts.died(1);
+        assert_eq!(contexts.doom(&from(0, None)), Some(1));
+        assert!(!contexts.has_left(1));
     }
 }

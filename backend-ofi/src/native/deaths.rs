@@ -41,6 +41,12 @@ impl Tags {
 
     fn fail_peer(&mut self, ofi: &mut Ofi, peer: u32) {
         self.contexts.died(peer);
+        self.end_what_needs(ofi, peer);
+    }
+
+    /// Ends the operations that cannot succeed without a rank that has died or left.
+    pub(super) fn end_what_needs(&mut self, ofi: &mut Ofi, peer: u32) {
+        let left = self.contexts.has_left(peer);
         let mut wildcards = Vec::new();
         for number in self.slots.numbers() {
             match &self.slots.at(number).what {
@@ -67,7 +73,7 @@ impl Tags {
                             Some(source) => {
                                 self.contexts.process(from.context, source) == Some(peer)
                             }
-                            None => self.contexts.is_member(from.context, peer),
+                            None => !left && self.contexts.is_member(from.context, peer),
                         };
                     if doomed && from.source.is_none() {
                         wildcards.push(from.context);
@@ -92,6 +98,10 @@ impl Tags {
             return;
         };
         let (to, mut left) = (send.peer, true);
+        if under_way && self.contexts.has_left(to) {
+            // It would have completed by now.
+            return self.lose(number, End::Failed(to));
+        }
         if under_way {
             // The provider may report an error for it, or complete it.
             let serial = slot.serial;
@@ -132,6 +142,9 @@ impl Tags {
         } else if receive.claimed.is_some() {
             // The provider has the message, and is asked for it later: `claim` then limits its
             // time.
+            return;
+        } else if self.contexts.has_left(peer) {
+            // The provider may have its message: `scan_unposted` finds out.
             return;
         }
         self.retract(ofi, number, End::Failed(peer));

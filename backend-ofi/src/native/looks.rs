@@ -228,7 +228,7 @@ impl Tags {
                     self.not_taken(receive);
                     return 1;
                 }
-                Seen::Nothing => {}
+                Seen::Nothing => self.end_if_doomed(ofi, receive),
                 // By now, a receive posted meanwhile may have got that message, so that another one
                 // is this receive's.
                 Seen::Message(_) if !claim && self.scan.takings != self.takings => {}
@@ -286,6 +286,18 @@ impl Tags {
             self.unposted.remove(&incoming.turn);
         }
         self.finish(receive, end);
+    }
+
+    /// There was no message for a queued receive when the search looked. Ends it if it waits for
+    /// nothing but a rank that has left, and had then.
+    fn end_if_doomed(&mut self, ofi: &mut Ofi, receive: u32) {
+        let turn = self.scan.turn.wrapping_sub(1);
+        if self.scan.takings == self.takings
+            && self.unposted.get(&turn) == Some(&receive)
+            && let Some(dead) = self.doom_of_unposted(receive)
+        {
+            self.retract(ofi, receive, End::Failed(dead));
+        }
     }
 
     /// There is a message that a queued receive matches: takes it, unless an earlier receive

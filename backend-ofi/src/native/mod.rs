@@ -17,9 +17,9 @@
 //!
 //! The tags are in `bits.rs`, the operations under way in `slots.rs` and `tags.rs`, their memory in
 //! `buffers.rs`, sending in `sends.rs`, receiving in `receives.rs`, probing in `looks.rs`, deaths
-//! in `deaths.rs` with `inquiries.rs` and `contexts.rs`, the engine's transport and the completions
-//! in `packets.rs`, the port for handlers and hooks in `port.rs`, the checks of what a provider can
-//! do in `able.rs`, and the interface itself in `adi.rs`.
+//! in `deaths.rs` with `inquiries.rs` and `contexts.rs`, departures in `leavers.rs`, the engine's
+//! transport and the completions in `packets.rs`, the port for handlers and hooks in `port.rs`, the
+//! checks of what a provider can do in `able.rs`, and the interface itself in `adi.rs`.
 
 mod able;
 mod adi;
@@ -28,6 +28,7 @@ mod buffers;
 mod contexts;
 mod deaths;
 mod inquiries;
+mod leavers;
 mod looks;
 mod matched;
 mod packets;
@@ -53,6 +54,7 @@ pub use able::matching;
 pub(crate) use able::{attempt, examine};
 use buffers::zeros;
 use inquiries::{ANSWERED, ASKED, Note};
+use leavers::{LAST, Matching};
 pub(crate) use matched::Matched;
 use packets::{MATCHED, Packets, Shared, Wish, completions};
 use tags::Tags;
@@ -138,6 +140,8 @@ impl<L: Level> Native<L> {
             };
             engine.register_handler(handler, Box::new(hear))?;
         }
+        engine.register_handler(LAST, Box::new(|_, _| {}))?;
+        engine.set_beside(Box::new(Matching(Arc::clone(&shared))));
         let mut caps = engine.attributes().caps;
         caps.remove(Caps::CANCEL_LOCAL | Caps::CANCEL_SEND | Caps::PULL | Caps::DRIVEN);
         caps.insert(Caps::NATIVE_MATCHING);

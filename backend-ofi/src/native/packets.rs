@@ -200,13 +200,15 @@ impl Drop for Core {
             unsafe { fi_cancel(ofi.link.ep.get(), context) };
         }
         while self.tags.is_under_way() && start.elapsed() < FAREWELL {
-            // Messages to dead ranks stay under way.
-            if self.ofi.shared.deaths.count() != 0 && start.elapsed() > FAREWELL_FROM_THE_DEAD {
+            // Messages to ranks that are dead or have left stay under way.
+            let gone = self.ofi.shared.deaths.count() != 0 || self.tags.contexts().has_lost_any();
+            if gone && start.elapsed() > FAREWELL_FROM_THE_DEAD {
                 break;
             }
             self.ofi.poll(&mut Nobody);
             self.collect();
         }
+        self.send_last_packets(start);
         if self.tags.is_under_way() {
             let rank = self.ofi.rank;
             portolan_core::log!(

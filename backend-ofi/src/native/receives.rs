@@ -193,6 +193,9 @@ impl Tags {
             }
             self.unposted.remove(&turn);
             done += 1;
+            if let Some(dead) = self.doom_of_unposted(number) {
+                self.doom_receive(ofi, number, dead);
+            }
         }
         if !self.unposted.is_empty() {
             done += self.scan_unposted(ofi);

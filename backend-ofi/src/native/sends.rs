@@ -48,6 +48,18 @@ fn reach(ofi: &mut Ofi, peer: u32) -> Option<Sent> {
     (unknown && !insert(ofi, peer)).then_some(Sent::Gone)
 }
 
+impl Outgoing {
+    /// The end of a message whose receiver has left. The message is lost, which is its receiver's
+    /// affair. But success would mean that the message was matched, if the send is synchronous or
+    /// longer than what the provider sends `at_once`.
+    fn end_without_receiver(&self, at_once: usize) -> End {
+        match self.awaited || self.len > at_once {
+            true => End::Left(self.peer),
+            false => End::Over(Status::EMPTY),
+        }
+    }
+}
+
 impl Tags {
     fn label(&self, args: &SendArgs, data: &Data, mark: Mark) -> u64 {
         Label {
@@ -78,7 +90,8 @@ impl Tags {
         }
         match reach(ofi, peer) {
             None => {}
-            Some(verdict) => return verdict == Sent::Done, // Lost with the peer.
+            // Lost with the peer, unless it is known already that the peer has left.
+            Some(verdict) => return verdict == Sent::Done && !self.contexts.is_dead(peer),
         }
         let mut stack = [const { MaybeUninit::<u8>::uninit() }; ON_STACK];
         let start = match in_place(data, args.rep) {
@@ -203,9 +216,11 @@ impl Tags {
                 self.counts.sent += 1;
                 ofi.peers[peer as usize].injected = peer != ofi.rank;
             }
-            // The peer has left: the message is lost. A synchronous send cannot have been matched.
-            Some(Sent::Done) if send.awaited => self.finish(number, End::Left(peer)),
-            Some(Sent::Done) => self.finish(number, End::Over(Status::EMPTY)),
+            // The peer has left.
+            Some(Sent::Done) => {
+                let end = send.end_without_receiver(ofi.link.sink);
+                self.finish(number, end);
+            }
             // This rank's death would not end what it sends to itself.
             Some(Sent::Gone) if peer == ofi.rank => self.finish(number, End::Failed(peer)),
             // The peer's death is adopted later, and ends this.
@@ -239,6 +254,7 @@ impl Tags {
             return;
         };
         let (peer, context, awaited) = (send.peer, send.context, send.awaited);
+        let without_receiver = send.end_without_receiver(ofi.link.sink);
         if matched.error != 0 || awaited {
             let dead = self.contexts.is_dead(peer).then_some(peer);
             if let Some(dead) = dead.or_else(|| self.contexts.dead_in(context)) {
@@ -252,9 +268,8 @@ impl Tags {
             }
             return; // Another peer's death is adopted later, and ends this.
         }
-        // The peer has left.
-        if awaited && matched.error != 0 {
-            self.finish(matched.index, End::Left(peer));
+        if matched.error != 0 {
+            self.finish(matched.index, without_receiver); // The peer has left.
         } else if !awaited {
             self.finish(matched.index, End::Over(Status::EMPTY));
         }

@@ -167,7 +167,7 @@ fn a_report_that_comes_late_completes_no_other_send() {
     }
 }
 
-type Receive = unsafe extern "C" fn(*mut fid_ep, *const fi_msg_tagged, u64) -> isize;
+pub(super) type Receive = unsafe extern "C" fn(*mut fid_ep, *const fi_msg_tagged, u64) -> isize;
 
 /// Takes a look, and never answers it.
 unsafe extern "C" fn never_answers(_: *mut fid_ep, _: *const fi_msg_tagged, _: u64) -> isize {
@@ -178,9 +178,9 @@ unsafe extern "C" fn fails(_: *mut fid_ep, _: *const fi_msg_tagged, _: u64) -> i
     -(FI_EIO as isize)
 }
 
-/// Makes this the rank's function for receives and looks. The table is never freed, since the
-/// endpoint uses it as long as it is open.
-fn replace(zero: &Native<Single>, receive: Receive) {
+/// Makes this the rank's function for receives and looks, and returns the former one. The table is
+/// never freed, since the endpoint uses it as long as it is open.
+pub(super) fn replace(zero: &Native<Single>, receive: Receive) -> Receive {
     let ep = zero.shared.lock().ofi.link.ep.get();
     // SAFETY: an open endpoint, which only this thread uses, and whose table has at least the
     // checked size.
@@ -188,8 +188,9 @@ fn replace(zero: &Native<Single>, receive: Receive) {
         assert!((*(*ep).tagged).size >= size_of::<fi_ops_tagged>());
         let mut table = Box::new((*ep).tagged.read());
         table.size = size_of::<fi_ops_tagged>();
-        table.recvmsg = Some(receive);
+        let former = table.recvmsg.replace(receive);
         (*ep).tagged = Box::leak(table);
+        former.expect("the provider matches")
     }
 }
 
