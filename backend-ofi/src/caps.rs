@@ -42,11 +42,17 @@ fn at_once_over_tcp(told: Option<&str>) -> usize {
 const SINK: usize = 64 << 10;
 
 /// By how many bytes a message that the provider matches may exceed its buffer without the provider
-/// noticing: as many as it sends at once. The TCP provider of 1.17 gives up the connection if more
-/// of such a message arrives than there is room for.
+/// noticing: at least as many as it sends at once. The TCP provider of 1.17 gives up the connection
+/// if more of such a message arrives than there is room for.
 pub(crate) fn sink(config: &Config, info: &Info) -> usize {
+    at_once(config, info).max(SINK)
+}
+
+/// How many bytes of a message that the provider matches it sends at once. A send of more is not
+/// over before it is matched.
+pub(crate) fn at_once(config: &Config, info: &Info) -> usize {
     match over(info, "ofi_rxm") {
-        true => at_once_over_tcp(config.at_once.as_deref()).max(SINK),
+        true => at_once_over_tcp(config.at_once.as_deref()),
         false => SINK,
     }
 }

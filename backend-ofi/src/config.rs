@@ -58,7 +58,8 @@ impl Config {
     ///   other. A missing packet is then no sign of a loss (`caps::keeps_order`, `packets::gap`).
     /// - *Matching by the provider*: the memory behind each receive for the excess of a message
     ///   that is too long has room for all that is sent at once (`caps::sink`, `native::receives`),
-    ///   and the trial of the provider sends such a message (`native::able`).
+    ///   and the trial of the provider sends such a message (`native::able`). Longer messages to a
+    ///   rank that has left fail (`caps::at_once`, `native::sends`).
     /// - *Launchers* set it for all ranks of a job (`portolan::rank_variables`).
     pub const RXM_AT_ONCE: &str = "FI_OFI_RXM_EAGER_LIMIT";
 

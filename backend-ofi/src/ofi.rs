@@ -91,7 +91,7 @@ pub struct Ofi {
     pub(crate) lookers: u32,
     pub(crate) bell: Arc<EventBell>,
     pub(crate) shared: Arc<Shared>,
-    /// Ranks of this node that this rank has seen to have left.
+    /// Ranks that this rank has seen to have left, on whichever node.
     leavers: BTreeMap<u32, Leaver>,
     nodes: Arc<[u32]>,
     processes: Box<[Option<u32>]>,
@@ -399,13 +399,13 @@ unsafe impl Transport for Ofi {
             return false;
         }
         let expected = self.peers[peer as usize].expected;
-        // The provider does not tell of messages that match nothing. Packets may lie behind many.
-        let unread = self.link.matches && self.link.domain.has_unread();
+        let link = &*self.link;
         let leaver = self.leavers.entry(peer);
         let leaver = leaver.or_insert_with(|| Leaver::new(expected));
-        leaver.look(expected, unread);
+        // The provider does not tell of messages that match nothing. Packets may lie behind many.
+        leaver.look(expected, || link.matches && link.domain.has_unread());
         let quiet = leaver.since.elapsed();
-        let open = self.link.memory.open().any(|open| open.peer == peer);
+        let open = link.memory.open().any(|open| open.peer == peer);
         !open && quiet >= self.arrival(peer)
     }
 
@@ -546,7 +546,7 @@ pub(crate) mod tests {
     /// As if the last look had been so long ago.
     pub(crate) fn long_ago(ofi: &mut Ofi, peer: u32, time: Duration) {
         let leaver = ofi.leavers.get_mut(&peer).expect("it was looked for");
-        leaver.since = leaver.since.checked_sub(time).expect("a while");
+        leaver.age(time);
     }
 
     /// As if each rank were on a node of its own.

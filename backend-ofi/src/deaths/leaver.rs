@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// Time between two looks that count as two.
+/// Time between two looks that count as two. The provider is asked no more often whether anything
+/// is unread: that takes two system calls, and a wait may look with every poll.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Looks after which everything that the rank sent has been read even if there always is something
@@ -34,17 +35,27 @@ impl Leaver {
         }
     }
 
-    /// Looks at it again. `unread`: there is something to read that this rank may have sent.
-    pub(crate) fn look(&mut self, expected: u32, unread: bool) {
+    /// Looks at it again. `unread` tells whether there is something to read that this rank may have
+    /// sent.
+    pub(crate) fn look(&mut self, expected: u32, unread: impl FnOnce() -> bool) {
         if self.expected != expected {
             *self = Self::new(expected);
         }
-        if self.looked.elapsed() >= LOOK {
-            self.looked = Instant::now();
-            self.looks += 1;
+        if self.looked.elapsed() < LOOK {
+            return;
         }
-        if unread && self.looks < LOOKS {
+        self.looked = Instant::now();
+        self.looks = self.looks.saturating_add(1);
+        if self.looks < LOOKS && unread() {
             self.since = Instant::now();
+        }
+    }
+
+    /// As if the last look had been so long ago.
+    #[cfg(test)]
+    pub(crate) fn age(&mut self, time: Duration) {
+        for at in [&mut self.since, &mut self.looked] {
+            *at = at.checked_sub(time).expect("a while");
         }
     }
 }
@@ -57,7 +68,7 @@ mod tests {
     fn long_ago() -> (Leaver, Duration) {
         let second = Duration::from_secs(1);
         let mut leaver = Leaver::new(7);
-        leaver.since = leaver.since.checked_sub(second).expect("a while");
+        leaver.age(second);
         (leaver, second)
     }
 
@@ -65,7 +76,7 @@ mod tests {
     fn what_comes_starts_the_time_again() {
         for (expected, unread, again) in [(7, false, false), (7, true, true), (8, false, true)] {
             let (mut leaver, second) = long_ago();
-            leaver.look(expected, unread);
+            leaver.look(expected, || unread);
             let restarted = leaver.since.elapsed() < second;
             assert_eq!(restarted, again, "{expected}, {unread}");
         }
@@ -75,15 +86,27 @@ mod tests {
     #[test]
     fn what_can_be_read_does_so_for_a_limited_time() {
         let (mut leaver, second) = long_ago();
-        for _ in 0..2 * LOOKS {
-            leaver.look(7, false);
-        }
-        assert!(leaver.looks < LOOKS / 2, "looks in a row count as one");
         for _ in 0..LOOKS {
-            leaver.looked = leaver.looked.checked_sub(LOOK).expect("a while");
-            leaver.look(7, false);
+            leaver.age(LOOK);
+            leaver.look(7, || false);
         }
-        leaver.look(7, true);
+        leaver.age(LOOK);
+        leaver.look(7, || panic!("the answer does not matter"));
         assert!(leaver.since.elapsed() >= second);
+    }
+
+    #[test]
+    fn looks_in_a_row_count_as_one_and_ask_once() {
+        let (mut leaver, second) = long_ago();
+        let (start, mut asked) = (Instant::now(), 0);
+        for _ in 0..10 * LOOKS {
+            leaver.look(7, || {
+                asked += 1;
+                false
+            });
+        }
+        let most = 1 + start.elapsed().as_millis() / LOOK.as_millis();
+        assert!(asked >= 1 && asked <= most, "asked {asked} times");
+        assert!(u128::from(leaver.looks) == asked && leaver.since.elapsed() >= second);
     }
 }

@@ -40,6 +40,8 @@ pub(crate) struct Link {
     pub(crate) limits: Limits,
     /// Longest payload of one provider message that this rank sends.
     pub(crate) part: usize,
+    /// The longest message that the provider, if it matches, sends before it is matched.
+    pub(crate) at_once: usize,
     /// By how many bytes a message that the provider matches may exceed its buffer without the
     /// provider noticing.
     pub(crate) sink: usize,
@@ -64,7 +66,7 @@ impl Link {
     ) -> Result<Self, String> {
         let (limits, part) = caps::limits(config, &info);
         let told = caps::told_of_rxm(config, &info);
-        let sink = caps::sink(config, &info);
+        let (at_once, sink) = (caps::at_once(config, &info), caps::sink(config, &info));
         // The parts of a packet may overtake each other while a connection is made.
         let in_order = caps::keeps_order(config, &info) && part >= limits.bulk;
         if limits.bulk < 1024 {
@@ -113,6 +115,7 @@ impl Link {
             domain: ManuallyDrop::new(domain),
             limits,
             part,
+            at_once,
             sink,
             in_order,
             matches: config.native(),

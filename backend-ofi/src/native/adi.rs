@@ -2,7 +2,6 @@
 //! else to the engine.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use portolan_core::device::{
     Attributes, CommView, Completion, Handler, HandlerId, Hook, HookId, Message as Handle,
@@ -11,31 +10,18 @@ use portolan_core::device::{
 use portolan_core::engine::Data;
 use portolan_core::level::Level;
 use portolan_core::matching::Pattern;
-use portolan_core::transport::Bell;
 use portolan_core::{
-    ContigBuf, Device, Error, ErrorKind, ProcId, Request, Result, SendArgs, SendMode, Status,
-    TypedBuf,
+    ContigBuf, Device, Error, ErrorKind, Request, Result, SendArgs, SendMode, Status, TypedBuf,
 };
 use portolan_datatype::MsgRep;
 
 use super::buffers::NoMemory;
-use super::deaths::PATIENCE;
-use super::looks::Seen;
 use super::packets::{Core, Wish};
 use super::port::{handled, hooked};
-use super::slots::Arrival;
 use super::{Native, Tagged};
 
 /// Small messages in a row after which the sender polls, to see what its peers have sent.
 const UNPOLLED: u32 = 64;
-/// Looks in a row after which a probe sleeps between them.
-const SPIN: u32 = 64;
-/// Looks in a row without a useful answer, usually for want of room, after which a probe reports
-/// that there is nothing.
-const ROOM: u32 = 1000;
-/// How long a probe sleeps between looks. It has to look again and again, because no provider
-/// announces that a message has matched nothing.
-const NAP: Duration = Duration::from_millis(1);
 
 impl<L: Level> Native<L> {
     /// # Safety
@@ -171,164 +157,13 @@ impl<L: Level> Native<L> {
     }
 
     /// Makes progress.
-    fn polled(&self) -> bool {
+    pub(super) fn polled(&self) -> bool {
         // Relaxed: see `send`.
         self.unpolled.store(0, Ordering::Relaxed);
         self.engine.poll()
     }
 
-    // ---- Probes --------------------------------------------------------------------------------
-
-    /// The earliest message that `from` matches, if one has arrived, with the number of its slot if
-    /// it is taken.
-    fn look(&self, from: &Pattern, take: bool) -> Option<(Arrival, u32)> {
-        for _ in 0..ROOM {
-            let (claim, begun, takings) = {
-                let Core { ofi, tags } = &mut *self.shared.lock();
-                // Messages that an earlier receive is to get are not shown.
-                let claim = take && !tags.overflows();
-                (claim, tags.look(ofi, from, claim), tags.takings())
-            };
-            let Some(number) = begun else {
-                if self.shared.lock().tags.blind {
-                    return None;
-                }
-                // No room for a look: this does not show that there is no message.
-                self.polled();
-                continue;
-            };
-            let arrival = self.answer(number)?;
-            if claim {
-                return Some((arrival, number));
-            }
-            let begun = {
-                let Core { ofi, tags } = &mut *self.shared.lock();
-                if tags.takings() != takings {
-                    continue; // It may have been taken by now, so that another one is the earliest.
-                }
-                if tags.is_wanted(&arrival) {
-                    return None;
-                }
-                if !take {
-                    return Some((arrival, number));
-                }
-                tags.look(ofi, &Pattern::exact(&arrival.envelope), true)
-            };
-            if let Some(number) = begun {
-                return Some((self.answer(number)?, number));
-            }
-            self.polled();
-        }
-        None
-    }
-
-    /// The result of a look. The provider answers at once; the polls only fetch the answer, after
-    /// the completions that came before it. If this rank's endpoint is broken, no answer comes, and
-    /// the result is that there is nothing.
-    fn answer(&self, number: u32) -> Option<Arrival> {
-        let mut patience = PATIENCE;
-        loop {
-            let seen = self.shared.lock().tags.seen(number);
-            match seen {
-                Seen::Later if patience == 0 && self.gives_up_look(number) => return None,
-                Seen::Later => {
-                    patience = patience.saturating_sub(1);
-                    self.polled();
-                }
-                Seen::Nothing => return None,
-                Seen::Message(arrival) => return Some(arrival),
-            }
-        }
-    }
-
-    #[cold]
-    fn gives_up_look(&self, number: u32) -> bool {
-        let Core { ofi, tags } = &mut *self.shared.lock();
-        tags.give_up_look(ofi, number)
-    }
-
-    /// What a probe sees, or the failure because of which it will never see anything.
-    fn shown(&self, from: &Pattern) -> Result<Option<Status>> {
-        self.check_live()?;
-        self.shared.check_pattern(from)?;
-        let found = self.look_or_fail(from, false)?;
-        Ok(found.map(|(arrival, _)| status(&arrival)))
-    }
-
-    fn taken(&self, from: &Pattern) -> Result<Option<(Handle, Status)>> {
-        self.check_live()?;
-        self.shared.check_pattern(from)?;
-        let found = self.look_or_fail(from, true)?;
-        Ok(found.map(|(arrival, number)| {
-            let handle = self.shared.lock().tags.keep(number);
-            (handle, status(&arrival))
-        }))
-    }
-
-    /// What a look finds, or the failure because of which it will never find anything.
-    fn look_or_fail(&self, from: &Pattern, take: bool) -> Result<Option<(Arrival, u32)>> {
-        let found = self.look(from, take);
-        if found.is_some() {
-            return Ok(found);
-        }
-        let Err(error) = self.check_source(from) else {
-            return Ok(None);
-        };
-        // The last message may have arrived after the look and before the failure was known.
-        let again = from.source.and_then(|_| self.look(from, take));
-        again.map_or(Err(error), |found| Ok(Some(found)))
-    }
-
-    /// Returns an error if a probe would wait for a rank that is dead or has left, or if this rank
-    /// is dead and its endpoint shows no messages.
-    fn check_source(&self, from: &Pattern) -> Result<()> {
-        let own = self.attributes.world_rank;
-        let dead = self.shared.lock().tags.doom_of_probe(own, from);
-        let Some(peer) = dead else {
-            return Ok(());
-        };
-        // The engine knows only of the deaths of others, and learns of those later: once it has
-        // heard everything that the dead rank had sent.
-        let known = self.engine.failure_of(ProcId::new(peer));
-        let why = known.or_else(|| self.shared.lock().ofi.shared.deaths.reason(peer, u32::MAX));
-        let why = why.unwrap_or_else(|| "it has died".to_owned());
-        Err(Error::peer_failed(peer, &why).on_rank(self.attributes.world_rank))
-    }
-
-    /// Looks until there is something to see of what `from` matches.
-    fn block<R>(&self, from: &Pattern, look: impl Fn() -> Result<Option<R>>) -> Result<R> {
-        let mut idle = 0;
-        loop {
-            if let Some(seen) = look().transpose() {
-                return seen;
-            }
-            idle = if self.polled() { 0 } else { idle + 1 };
-            if idle < SPIN {
-                std::thread::yield_now();
-                continue;
-            }
-            let (bell, seen, peer) = {
-                let mut core = self.shared.lock();
-                core.ofi.lookers += 1;
-                let bell = std::sync::Arc::clone(&core.ofi.bell);
-                let seen = bell.seen();
-                let contexts = core.tags.contexts();
-                let process = |source| contexts.process(from.context, source);
-                (bell, seen, from.source.and_then(process))
-            };
-            if let Some(peer) = peer {
-                self.engine.look_for_leaver(ProcId::new(peer));
-            }
-            if !self.polled() {
-                bell.sleep(seen, Some(NAP));
-            }
-            let mut core = self.shared.lock();
-            core.ofi.lookers -= 1;
-            if !core.ofi.listens() {
-                core.ofi.bell.quiet();
-            }
-        }
-    }
+    // ---- Messages that probes have taken --------------------------------------------------------
 
     fn not_taken(&self, message: Handle) -> Error {
         let what = format!(
@@ -363,7 +198,7 @@ impl<L: Level> Native<L> {
             .on_rank(self.attributes.world_rank)
     }
 
-    fn check_live(&self) -> Result<()> {
+    pub(super) fn check_live(&self) -> Result<()> {
         // Relaxed: a program that ends the device while another thread uses it gets either answer.
         if !self.ended.load(Ordering::Relaxed) {
             return Ok(());
@@ -402,11 +237,6 @@ impl<L: Level> Native<L> {
         let what = format!("{request:?} is not a request of another crate's kind");
         Err(self.refuse(what, "complete only what upper_request made"))
     }
-}
-
-fn status(arrival: &Arrival) -> Status {
-    let (source, tag) = (arrival.envelope.source, arrival.envelope.tag);
-    Status::received(source, tag, arrival.len as u64)
 }
 
 /// The error of a buffered send that found no room.

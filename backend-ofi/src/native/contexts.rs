@@ -105,11 +105,6 @@ impl Contexts {
         self.dead.contains(&process)
     }
 
-    /// Whether any process has died or left.
-    pub(crate) fn has_lost_any(&self) -> bool {
-        !self.dead.is_empty()
-    }
-
     /// The local rank of a process in a context.
     pub(crate) fn local(&self, context: u32, process: u32) -> Option<u32> {
         match self.of(context) {

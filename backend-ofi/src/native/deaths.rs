@@ -53,7 +53,7 @@ impl Tags {
                 What::Send(send) => {
                     let collective = self.contexts.is_collective_of(send.context, peer);
                     if send.peer == peer || collective {
-                        self.fail_send(number, peer);
+                        self.fail_send(ofi, number, peer);
                     }
                 }
                 What::Receive(receive) if receive.doom.is_some() => {
@@ -91,16 +91,20 @@ impl Tags {
         }
     }
 
-    fn fail_send(&mut self, number: u32, peer: u32) {
+    /// Ends a send that cannot succeed without `peer`: its receiver, or another member of its
+    /// collective operation.
+    fn fail_send(&mut self, ofi: &Ofi, number: u32, peer: u32) {
         let slot = self.slots.at(number);
         let under_way = slot.under_way;
         let What::Send(send) = &slot.what else {
             return;
         };
         let (to, mut left) = (send.peer, true);
-        if under_way && self.contexts.has_left(to) {
-            // It would have completed by now.
-            return self.lose(number, End::Failed(to));
+        let has_left = self.contexts.has_left(to);
+        let without_receiver = has_left.then(|| send.end_without_receiver(ofi.link.at_once));
+        if under_way && let Some(end) = without_receiver {
+            // The provider would have completed it by now.
+            return self.lose(number, end);
         }
         if under_way {
             // The provider may report an error for it, or complete it.
@@ -116,13 +120,14 @@ impl Tags {
                 self.unsent.remove(&to);
             }
         }
+        let end = without_receiver.unwrap_or(End::Failed(peer));
         if left {
             // It waits only for the report that it was matched. That may still come, from a
             // receiver that lives.
-            self.lose(number, End::Failed(peer));
+            self.lose(number, end);
             self.release(number);
         } else {
-            self.finish(number, End::Failed(peer));
+            self.finish(number, end);
         }
     }
 

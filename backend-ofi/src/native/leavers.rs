@@ -1,9 +1,9 @@
 //! Ranks that have left in good order: the operations that wait for them end.
 //!
-//! The engine finds out who has left ([`Beside`]), in waits that have polled in vain for a while.
-//! It asks the endpoint ([`Ofi::has_left`](crate::ofi::Ofi)) until everything that the rank had
-//! sent has arrived. Then no message that a receive here waits for can come any more, and no report
-//! that a message from here was matched.
+//! The engine finds out who has left ([`Beside`]), in waits that may take long. Probes
+//! that wait ask as well. The engine asks the endpoint ([`Ofi::has_left`](crate::ofi::Ofi)) until
+//! everything that the rank had sent has arrived. Then no message that a receive here waits for can
+//! come any more, and no report that a message from here was matched.
 //!
 //! Of ranks of its own node a rank knows that by the clock, and by the provider's descriptor, which
 //! tells that there is nothing to read. Ranks of other nodes say how many packets they have sent,
@@ -23,6 +23,7 @@ use super::packets::{Core, Shared};
 use super::slots::{Slot, What};
 use super::tags::Tags;
 use crate::ofi::{FAREWELL, Nobody, Ofi};
+use crate::shared::Contacts;
 
 /// Handler of the last packets, which say nothing.
 pub(super) const LAST: HandlerId = HandlerId(u32::MAX - 3);
@@ -79,8 +80,11 @@ impl Tags {
         let What::Receive(receive) = &self.slots.at(number).what else {
             return None;
         };
-        // Receives from any source were told.
-        let from = Some(receive.from).filter(|from| from.source.is_some())?;
+        let from = receive.from;
+        // Receives from any source were told, except of collective operations, which all end.
+        if from.source.is_none() && self.contexts.dead_in(from.context).is_none() {
+            return None;
+        }
         self.contexts.doom(&from)
     }
 }
@@ -88,7 +92,8 @@ impl Tags {
 impl Core {
     /// Sends a packet behind all messages to each rank of another node. That rank knows how many
     /// packets have been sent to it, but not how many messages. The provider keeps both in order,
-    /// so when the packet has arrived, all messages have.
+    /// so when the packet has arrived, all messages have; and so have the provider's own answers to
+    /// messages that this rank has received, which complete long sends there.
     pub(super) fn send_last_packets(&mut self, start: Instant) {
         let ofi = &mut self.ofi;
         let header = Header {
@@ -98,14 +103,17 @@ impl Core {
             ..Header::default()
         };
         for peer in 0..ofi.size {
-            if ofi.is_near(peer) || ofi.peers[peer as usize].addr == FI_ADDR_NOTAVAIL {
-                continue; // Nothing has been sent to it.
+            let sent = ofi.peers[peer as usize].addr != FI_ADDR_NOTAVAIL;
+            let heard = ofi.shared.contacts.with(peer) & Contacts::ARRIVED != 0;
+            if ofi.is_near(peer) || !(sent || heard) {
+                continue; // Nothing of this rank is on its way there.
             }
             // SAFETY: another rank of the job; no bytes are read.
             while unsafe { ofi.send_short(peer, &header, std::ptr::null(), 0) } == Sent::Full {
                 if start.elapsed() > FAREWELL {
                     // It counts all the same: that rank is not to think that all is there.
-                    ofi.peers[peer as usize].sent += 1;
+                    let sent = &mut ofi.peers[peer as usize].sent;
+                    *sent = sent.wrapping_add(1);
                     break;
                 }
                 ofi.poll(&mut Nobody);

@@ -16,10 +16,11 @@
 //! `docs/adr/0017-providers-that-match-are-lent-nothing.md`.
 //!
 //! The tags are in `bits.rs`, the operations under way in `slots.rs` and `tags.rs`, their memory in
-//! `buffers.rs`, sending in `sends.rs`, receiving in `receives.rs`, probing in `looks.rs`, deaths
-//! in `deaths.rs` with `inquiries.rs` and `contexts.rs`, departures in `leavers.rs`, the engine's
-//! transport and the completions in `packets.rs`, the port for handlers and hooks in `port.rs`, the
-//! checks of what a provider can do in `able.rs`, and the interface itself in `adi.rs`.
+//! `buffers.rs`, sending in `sends.rs`, receiving in `receives.rs`, probing in `looks.rs` and
+//! `probes.rs`, deaths in `deaths.rs` with `inquiries.rs` and `contexts.rs`, departures in
+//! `leavers.rs`, the engine's transport and the completions in `packets.rs`, the port for handlers
+//! and hooks in `port.rs`, the checks of what a provider can do in `able.rs`, and the interface
+//! itself in `adi.rs`.
 
 mod able;
 mod adi;
@@ -33,6 +34,7 @@ mod looks;
 mod matched;
 mod packets;
 mod port;
+mod probes;
 mod receives;
 mod sends;
 mod slots;

@@ -200,8 +200,10 @@ impl Drop for Core {
             unsafe { fi_cancel(ofi.link.ep.get(), context) };
         }
         while self.tags.is_under_way() && start.elapsed() < FAREWELL {
-            // Messages to ranks that are dead or have left stay under way.
-            let gone = self.ofi.shared.deaths.count() != 0 || self.tags.contexts().has_lost_any();
+            // Messages to ranks that are dead or have left stay under way. (A death may also keep
+            // those from going that are for others.)
+            let lost = self.ofi.shared.deaths.count() != 0;
+            let gone = lost || !self.tags.is_under_way_with_the_living();
             if gone && start.elapsed() > FAREWELL_FROM_THE_DEAD {
                 break;
             }

@@ -51,9 +51,10 @@ fn reach(ofi: &mut Ofi, peer: u32) -> Option<Sent> {
 impl Outgoing {
     /// The end of a message whose receiver has left. The message is lost, which is its receiver's
     /// affair. But success would mean that the message was matched, if the send is synchronous or
-    /// longer than what the provider sends `at_once`.
-    fn end_without_receiver(&self, at_once: usize) -> End {
-        match self.awaited || self.len > at_once {
+    /// longer than what the provider sends `at_once`. So such a send fails, unless the receiver has
+    /// reported that.
+    pub(super) fn end_without_receiver(&self, at_once: usize) -> End {
+        match self.awaited || (self.len > at_once && !self.acknowledged) {
             true => End::Left(self.peer),
             false => End::Over(Status::EMPTY),
         }
@@ -173,6 +174,7 @@ impl Tags {
             bytes,
             turn,
             awaited,
+            acknowledged: false,
         };
         let number = self.slots.add(What::Send(send), request);
         self.numbers.insert(request.to_bits(), number);
@@ -218,7 +220,7 @@ impl Tags {
             }
             // The peer has left.
             Some(Sent::Done) => {
-                let end = send.end_without_receiver(ofi.link.sink);
+                let end = send.end_without_receiver(ofi.link.at_once);
                 self.finish(number, end);
             }
             // This rank's death would not end what it sends to itself.
@@ -254,7 +256,7 @@ impl Tags {
             return;
         };
         let (peer, context, awaited) = (send.peer, send.context, send.awaited);
-        let without_receiver = send.end_without_receiver(ofi.link.sink);
+        let without_receiver = send.end_without_receiver(ofi.link.at_once);
         if matched.error != 0 || awaited {
             let dead = self.contexts.is_dead(peer).then_some(peer);
             if let Some(dead) = dead.or_else(|| self.contexts.dead_in(context)) {
@@ -287,6 +289,7 @@ impl Tags {
             _ => return, // No correct peer reports this.
         };
         send.awaited = false;
+        send.acknowledged = true;
         let waits = self.unsent.get(&peer);
         if !under_way && waits.is_none_or(|queue| !queue.contains(&number)) {
             self.finish(number, End::Over(Status::EMPTY));

@@ -37,6 +37,8 @@ pub(super) struct Outgoing {
     pub(super) turn: u64,
     /// The receiver has not yet reported that the message was matched.
     pub(super) awaited: bool,
+    /// It has. The provider may still have to complete the send.
+    pub(super) acknowledged: bool,
 }
 
 /// A receive.
@@ -94,6 +96,8 @@ pub(super) struct Lost {
     /// The receiver of a synchronous message. It may still report that the message was matched,
     /// and names it by the number of this slot.
     pub(super) awaits: Option<u32>,
+    /// The receiver, if it was a send.
+    pub(super) to: Option<u32>,
 }
 
 impl What {
@@ -109,13 +113,13 @@ impl What {
 
     /// What is left when the request is over before the operation.
     pub(super) fn into_lost(self) -> Self {
-        let awaits = match &self {
-            Self::Send(send) => send.awaited.then_some(send.peer),
-            Self::Lost(lost) => lost.awaits,
-            Self::Receive(_) | Self::Free | Self::Look(_) | Self::Taken(_) => None,
+        let (awaits, to) = match &self {
+            Self::Send(send) => (send.awaited.then_some(send.peer), Some(send.peer)),
+            Self::Lost(lost) => (lost.awaits, lost.to),
+            Self::Receive(_) | Self::Free | Self::Look(_) | Self::Taken(_) => (None, None),
         };
         let bytes = self.into_bytes();
-        Self::Lost(Lost { bytes, awaits })
+        Self::Lost(Lost { bytes, awaits, to })
     }
 }
 

@@ -18,7 +18,7 @@ use super::deaths::Doomed;
 use super::inquiries::{Inquiry, Note};
 use super::looks::Scan;
 use super::matched::Matched;
-use super::slots::{Slot, Slots, What};
+use super::slots::{Lost, Outgoing, Slot, Slots, What};
 use crate::ofi::Ofi;
 
 /// libfabric's error where there is no room.
@@ -61,8 +61,8 @@ pub(crate) struct Tags {
     /// How often the provider was given a receive, or a look that takes what it finds. When this
     /// changes, a message that an earlier look has shown may have been taken.
     pub(super) takings: u64,
-    /// Takes the excess of messages that are too long for their buffers. Nothing reads it. It is
-    /// [as long](crate::caps::sink) as the longest message that the provider sends at once.
+    /// Takes the excess of messages that are too long for their buffers. Nothing reads it. It is at
+    /// least [as long](crate::caps::sink) as the longest message that the provider sends at once.
     pub(super) sink: Box<[u8]>,
     /// Operations that are over, whose requests have not been completed yet.
     pub(super) ends: VecDeque<(Request, End)>,
@@ -311,6 +311,16 @@ impl Tags {
     /// Whether the provider has any operation.
     pub(crate) fn is_under_way(&self) -> bool {
         self.slots.iter().any(|slot| slot.under_way)
+    }
+
+    /// Whether the provider has a message to a rank that lives, or a receive.
+    pub(crate) fn is_under_way_with_the_living(&self) -> bool {
+        self.slots.iter().any(|slot| match &slot.what {
+            What::Send(Outgoing { peer, .. }) | What::Lost(Lost { to: Some(peer), .. }) => {
+                slot.under_way && !self.contexts.is_dead(*peer)
+            }
+            _ => slot.under_way,
+        })
     }
 
     /// Bytes of unused memory.

@@ -1,9 +1,12 @@
 //! Memory and requests when ranks die in the middle of a message.
 
+mod farewells;
 mod inquiries;
 mod leavers;
 mod lengths;
 mod outcasts;
+mod probes;
+mod undelivered;
 
 use std::sync::Arc;
 

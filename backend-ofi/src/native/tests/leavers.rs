@@ -1,102 +1,29 @@
-//! Messages to a rank that has left the job in good order.
+//! Receives from a rank that has left the job in good order, and what tests of such ranks share.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use libfabric_sys::{FI_ECONNRESET, fi_msg_tagged, fid_ep};
-use portolan_core::SendMode;
+use portolan_core::device::CommView;
 use portolan_core::engine::Beside;
+use portolan_core::level::Level;
 use portolan_core::matching::Envelope;
+use portolan_core::{Group, SendMode};
 
-use super::outcasts::{Receive, replace};
 use super::*;
 use crate::native::leavers::Matching;
-use crate::ofi::FAREWELL;
-use crate::ofi::tests::{apart, long_ago, often};
-use crate::peer::WINDOW;
-use crate::send::insert;
+use crate::ofi::tests::{long_ago, often};
 
-type Rank = Native<Single>;
+pub(super) type Rank = Native<Single>;
 
-fn synchronous(args: SendArgs) -> SendArgs {
+pub(super) fn synchronous(args: SendArgs) -> SendArgs {
     SendArgs {
         mode: SendMode::Synchronous,
         ..args
     }
 }
 
-/// Nobody will match it, and nobody reports that.
-#[test]
-fn a_synchronous_send_to_a_rank_that_has_left_fails() {
-    let Some([zero, one]) = opened() else {
-        return; // The skip has been printed.
-    };
-    let zero = Native::<Single>::new(zero, &Settings::default()).unwrap();
-    drop(one);
-    let to = synchronous(args(1, 0));
-    let blocking = zero.send_contig(&to, b"x");
-    // SAFETY: the byte lives as long as the program.
-    let request = unsafe { zero.isend_contig(&to, b"x".as_ptr(), 1) }.unwrap();
-    for outcome in [blocking, zero.wait(request).map(drop)] {
-        let error = outcome.unwrap_err();
-        let whose = (error.kind(), error.peer());
-        assert_eq!(whose, (ErrorKind::PeerFailed, Some(1)), "{error}");
-        let text = error.to_string();
-        assert!(text.contains("world rank 1 has left the job"), "{text}");
-    }
-    // Another message is lost, which is its receiver's affair, unless it had to be asked for.
-    zero.send_contig(&args(1, 0), b"x").unwrap();
-    assert_left(zero.send_contig(&args(1, 0), &vec![7; 4 << 20]));
-}
-
-/// The provider has taken the message, and reports an error for it, because the receiver has left
-/// meanwhile.
-#[test]
-fn so_does_one_that_the_provider_could_not_deliver() {
-    let long = vec![7; 4 << 20];
-    let mut room = vec![0; long.len()];
-    for (mode, bytes, fails) in [
-        (SendMode::Synchronous, &b"x"[..], true),
-        (SendMode::Standard, b"x", false),
-        (SendMode::Standard, &long, true),
-    ] {
-        let Some([mut zero, mut one]) = pair() else {
-            return; // The skip has been printed.
-        };
-        let data = Data::Contig(ContigBuf::from_bytes(bytes));
-        let to = SendArgs { mode, ..args(1, 0) };
-        let Core { ofi, tags } = &mut zero;
-        // SAFETY: the bytes outlive the ranks.
-        unsafe { tags.start_send(ofi, request(1), &to, data).unwrap() };
-        // The provider waits for a receive before it sends all of a long message.
-        let Core { ofi, tags } = &mut one;
-        let data = Data::Contig(ContigBuf::from_bytes_mut(&mut room));
-        // SAFETY: the room outlives the ranks.
-        unsafe { tags.start_receive(ofi, request(2), &from(0), data).unwrap() };
-        until("the provider does not end it", || {
-            one.serve();
-            let Core { ofi, tags } = &mut zero;
-            tags.send_waiting(ofi);
-            ofi.poll(&mut Nobody);
-            !ofi.tagged.is_empty()
-        });
-        // Pretend that the connection has broken.
-        zero.ofi.shared.roster.leave(1);
-        zero.ofi.tagged[0].error = FI_ECONNRESET;
-        zero.collect();
-        match zero.end() {
-            Some(End::Left(1)) => assert!(fails),
-            Some(End::Over(status)) => assert!(!fails && status.error.is_none(), "{status:?}"),
-            end => panic!("{mode:?}: {end:?}"),
-        }
-        assert_eq!(zero.ofi.shared.deaths.count(), 0, "it has not died");
-    }
-}
-
-/// Two ranks that wait in this way, or, with `hasty`, look who has left before anything else. A
+/// Ranks that wait in this way, or, with `hasty`, look who has left before anything else. A
 /// wait without end ends the process.
-fn ranks(wait: &str) -> Option<[Rank; 2]> {
+pub(super) fn ranks<const N: usize, L: Level>(wait: &str) -> Option<[Native<L>; N]> {
     let (wait, spin) = match wait {
         "hasty" => ("park", "0"),
         wait => (wait, "2000"),
@@ -108,7 +35,7 @@ fn ranks(wait: &str) -> Option<[Rank; 2]> {
     ]);
     assert!(wrong.is_empty(), "{wrong:?}");
     let rank = |ofi| {
-        let rank = Rank::new(ofi, &settings).expect("a device");
+        let rank = Native::new(ofi, &settings).expect("a device");
         rank.on_stuck(Box::new(|waits| assert!(waits.is_empty(), "{waits:?}")));
         rank
     };
@@ -116,7 +43,12 @@ fn ranks(wait: &str) -> Option<[Rank; 2]> {
 }
 
 /// Makes progress on both ranks until that is so.
-fn both(why: &str, zero: &Rank, one: &Rank, mut done: impl FnMut() -> bool) {
+pub(super) fn both<L: Level>(
+    why: &str,
+    zero: &Native<L>,
+    one: &Native<L>,
+    mut done: impl FnMut() -> bool,
+) {
     until(why, || {
         zero.engine.poll();
         one.engine.poll();
@@ -125,20 +57,20 @@ fn both(why: &str, zero: &Rank, one: &Rank, mut done: impl FnMut() -> bool) {
 }
 
 /// Starts a send of bytes that live as long as the program.
-fn isend(rank: &Rank, to: &SendArgs, bytes: &'static [u8]) -> Request {
+pub(super) fn isend<L: Level>(rank: &Native<L>, to: &SendArgs, bytes: &'static [u8]) -> Request {
     // SAFETY: the bytes are there for ever.
     unsafe { rank.isend_contig(to, bytes.as_ptr(), bytes.len()) }.unwrap()
 }
 
 /// Starts a receive into memory that is never used for anything else.
-fn irecv(rank: &Rank, pattern: &Pattern) -> Request {
+pub(super) fn irecv<L: Level>(rank: &Native<L>, pattern: &Pattern) -> Request {
     let room = Box::leak(Box::new([0; 8]));
     // SAFETY: the memory is there for ever.
     unsafe { rank.irecv_contig(pattern, room.as_mut_ptr(), room.len()) }.unwrap()
 }
 
 /// The provider of rank 0 has delivered a message that nobody has matched, and rank 1 can send.
-fn delivered(zero: &Rank, one: &Rank) -> Request {
+pub(super) fn delivered<L: Level>(zero: &Native<L>, one: &Native<L>) -> Request {
     let receive = irecv(zero, &from(FROM));
     let hello = isend(one, &args(0, FROM), b"x");
     both("they do not meet", zero, one, || {
@@ -155,7 +87,7 @@ fn delivered(zero: &Rank, one: &Rank) -> Request {
 }
 
 #[track_caller]
-fn assert_left<R: std::fmt::Debug>(outcome: portolan_core::Result<R>) {
+pub(super) fn assert_left<R: std::fmt::Debug>(outcome: portolan_core::Result<R>) {
     let error = outcome.unwrap_err();
     let whose = (error.kind(), error.peer());
     assert_eq!(whose, (ErrorKind::PeerFailed, Some(1)), "{error}");
@@ -166,7 +98,7 @@ fn assert_left<R: std::fmt::Debug>(outcome: portolan_core::Result<R>) {
 /// Rank 0 has noticed long ago that rank 1 has left, and has not polled since. Receives that wait
 /// in the device look for their messages again and again, so that there is always something to
 /// read.
-fn noticed_long_ago(zero: &Rank, posted: bool) {
+pub(super) fn noticed_long_ago<L: Level>(zero: &Native<L>, posted: bool) {
     let Core { ofi, .. } = &mut *zero.shared.lock();
     ofi.has_left(1);
     long_ago(ofi, 1, Duration::from_secs(10));
@@ -177,7 +109,7 @@ fn noticed_long_ago(zero: &Rank, posted: bool) {
 
 /// Rank 1 sends many messages that rank 0 does not receive, and that its provider has to read
 /// before it reads anything else.
-fn flood(one: &Rank) {
+pub(super) fn flood<L: Level>(one: &Native<L>) {
     let envelope = Envelope {
         tag: TAG + 1,
         ..args(0, FROM).envelope
@@ -192,93 +124,15 @@ fn flood(one: &Rank) {
 }
 
 /// Rank 0 has heard from its engine that rank 1 has left.
-fn left(zero: &Rank) {
+pub(super) fn left<L: Level>(zero: &Native<L>) {
     Matching(Arc::clone(&zero.shared)).has_left(1);
-}
-
-/// Nobody reports that the message was matched, and the provider reports no error.
-#[test]
-fn so_does_one_that_nobody_has_matched_by_then() {
-    for wait in ["auto", "spin", "park"] {
-        let Some([zero, one]) = ranks(wait) else {
-            return; // The skip has been printed.
-        };
-        let send = delivered(&zero, &one);
-        let number = zero.shared.lock().tags.numbers[&send.to_bits()];
-        drop(one);
-        assert_left(zero.wait(send));
-        let free = |slot: &mut Slot| matches!(slot.what, What::Free);
-        assert!(free(zero.shared.lock().tags.slots.at(number)), "{wait}");
-        // From then on the departure is known.
-        assert_left(zero.send_contig(&args(1, 0), b"x"));
-        assert!(zero.failure_of(ProcId::new(1)).is_some());
-    }
-}
-
-/// The provider still has the message: it has announced it, and nobody has asked for it.
-#[test]
-fn so_does_one_that_was_only_announced() {
-    static MESSAGE: [u8; 4 << 20] = [7; 4 << 20];
-    for mode in [SendMode::Synchronous, SendMode::Standard] {
-        let Some([zero, one]) = ranks("auto") else {
-            return; // The skip has been printed.
-        };
-        let send = isend(&zero, &SendArgs { mode, ..args(1, 0) }, &MESSAGE);
-        let mut polls = 0;
-        both("", &zero, &one, || {
-            polls += 1;
-            polls > 10_000
-        });
-        assert!(zero.test(send).unwrap().is_none(), "nobody has matched it");
-        drop(one);
-        assert_left(zero.wait(send));
-        let another = isend(&zero, &SendArgs { mode, ..args(1, 0) }, &MESSAGE);
-        assert!(zero.test(another).is_err(), "the departure is known");
-        let start = Instant::now();
-        drop(zero);
-        assert!(start.elapsed() < FAREWELL, "the provider never ends it");
-    }
-}
-
-/// Nothing is left to wait for.
-#[test]
-fn it_does_so_at_once_when_the_departure_is_known() {
-    static MESSAGE: [u8; 4 << 20] = [7; 4 << 20];
-    let Some([zero, one]) = ranks("auto") else {
-        return; // The skip has been printed.
-    };
-    let sends = [delivered(&zero, &one), isend(&zero, &args(1, 0), &MESSAGE)];
-    zero.engine.poll();
-    drop(one);
-    left(&zero);
-    zero.engine.poll();
-    assert!(sends.iter().all(|&send| zero.is_complete(send)));
-}
-
-/// The report that the message was matched is on its way when the receiver leaves, perhaps behind
-/// other messages that the provider keeps to itself.
-#[test]
-fn one_that_was_matched_in_time_does_not() {
-    for flooded in [false, true] {
-        let Some([zero, one]) = ranks("hasty") else {
-            return; // The skip has been printed.
-        };
-        let send = delivered(&zero, &one);
-        if flooded {
-            flood(&one);
-        }
-        one.recv_contig(&from(0), &mut [0]).unwrap();
-        drop(one);
-        noticed_long_ago(&zero, true);
-        zero.wait(send).unwrap();
-    }
 }
 
 /// What a rank has sent before it leaves is received. Nothing else is waited for.
 #[test]
 fn receives_from_a_rank_that_has_left_end() {
     for (flooded, posted) in [(false, true), (true, true), (false, false)] {
-        let Some([zero, one]) = ranks("hasty") else {
+        let Some([zero, one]): Option<[Rank; 2]> = ranks("hasty") else {
             return; // The skip has been printed.
         };
         delivered(&zero, &one);
@@ -311,42 +165,46 @@ fn receives_from_a_rank_that_has_left_end() {
     }
 }
 
-/// The message arrives while the probe looks, and then the departure is known.
+/// All receives of collective operations end, also those from any source, and those that wait in
+/// the device.
 #[test]
-fn a_probe_finds_what_arrives_meanwhile() {
-    let Some([zero, one]) = ranks("auto") else {
-        return; // The skip has been printed.
-    };
-    delivered(&zero, &one);
-    one.send_contig(&args(0, FROM), b"x").unwrap();
-    drop(one);
-    left(&zero);
-    let real = replace(&zero, misses_once);
-    REAL.get_or_init(|| real);
-    assert_eq!(zero.probe(&from(FROM)).unwrap().bytes, 1);
-    assert!(MISSED.load(Ordering::Relaxed), "it has looked once only");
-}
-
-static REAL: OnceLock<Receive> = OnceLock::new();
-static MISSED: AtomicBool = AtomicBool::new(false);
-
-/// The first look is for another tag.
-unsafe extern "C" fn misses_once(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> isize {
-    // SAFETY: the caller's message.
-    let mut msg = unsafe { msg.read() };
-    if !MISSED.swap(true, Ordering::Relaxed) {
-        msg.tag ^= 1;
+fn so_does_a_collective_one_from_any_source() {
+    for most_posted in [64, 0] {
+        let Some([zero, one]): Option<[Rank; 2]> = ranks("auto") else {
+            return; // The skip has been printed.
+        };
+        delivered(&zero, &one);
+        let comm = CommView {
+            context: 0,
+            contexts: 2,
+            group: Group::new((0..2).map(ProcId::new).collect::<Vec<_>>()),
+            rank: 0,
+        };
+        zero.comm_init(None, &comm).unwrap();
+        zero.shared.lock().tags.most_posted = most_posted;
+        let any = Pattern {
+            context: 1,
+            source: None,
+            tag: Some(TAG),
+        };
+        let receives = [0, 1].map(|_| irecv(&zero, &any));
+        left(&zero);
+        for receive in receives {
+            until("a receive waits for ever", || {
+                zero.engine.poll();
+                zero.is_complete(receive)
+            });
+            let error = zero.wait(receive).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::PeerFailed, "{error}");
+        }
     }
-    let real = REAL.get().expect("it is set");
-    // SAFETY: the caller's promise; the tag may be any.
-    unsafe { real(ep, &raw const msg, flags) }
 }
 
 /// A receive that waits in the device: the look for its message begins before that has arrived, and
 /// ends when the departure is known.
 #[test]
 fn a_look_that_began_too_early_ends_no_receive() {
-    let Some([zero, one]) = ranks("auto") else {
+    let Some([zero, one]): Option<[Rank; 2]> = ranks("auto") else {
         return; // The skip has been printed.
     };
     delivered(&zero, &one);
@@ -363,99 +221,27 @@ fn a_look_that_began_too_early_ends_no_receive() {
     zero.wait(receive).unwrap_err();
 }
 
+/// Each of two threads waits in its own way, and each asks who has left.
 #[test]
-fn so_do_probes() {
-    for flooded in [false, true] {
-        let Some([zero, one]) = ranks("hasty") else {
+fn two_threads_find_out_who_has_left() {
+    for queued in [false, true] {
+        let Some([zero, one]): Option<[Native<Multiple>; 2]> = ranks("hasty") else {
             return; // The skip has been printed.
         };
         delivered(&zero, &one);
-        if flooded {
-            flood(&one);
+        if queued {
+            zero.shared.lock().tags.most_posted = 0;
         }
-        one.send_contig(&args(0, FROM), b"x").unwrap();
+        let receive = irecv(&zero, &from(FROM));
+        let other = Pattern {
+            tag: Some(TAG + 1),
+            ..from(FROM)
+        };
         drop(one);
-        noticed_long_ago(&zero, true);
-        assert_eq!(zero.probe(&from(FROM)).unwrap().bytes, 1);
-        zero.recv_contig(&from(FROM), &mut [0]).unwrap();
-        assert_left(zero.probe(&from(FROM)));
-        assert_left(zero.mprobe_unchecked(&from(FROM)));
-        assert_left(zero.iprobe(&from(FROM)));
+        noticed_long_ago(&zero, !queued);
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert_left(zero.wait(receive)));
+            assert_left(zero.probe(&other));
+        });
     }
-}
-
-/// A rank of another node says how many packets it has sent, but not how many messages. So it sends
-/// a packet behind them.
-#[test]
-fn the_last_packet_to_another_node_comes_behind_all_messages() {
-    let Some([mut zero, mut one]) = pair() else {
-        return; // The skip has been printed.
-    };
-    let data = Data::Contig(ContigBuf::from_bytes(b"x"));
-    until("the message does not leave", || {
-        zero.step();
-        one.step();
-        let Core { ofi, tags } = &mut one;
-        // SAFETY: the byte lives as long as the program.
-        unsafe { tags.launch(ofi, &args(0, FROM), &data) }
-    });
-    one.send_last_packets(Instant::now());
-    assert_eq!(one.ofi.peers[0].sent, 0, "it is on the same node");
-    for (rank, packets) in [(&mut zero, 0), (&mut one, 1)] {
-        apart(&mut rank.ofi);
-        rank.send_last_packets(Instant::now());
-        let sent: u32 = rank.ofi.peers.iter().map(|peer| peer.sent).sum();
-        assert_eq!(sent, packets, "only to those to which it has sent messages");
-    }
-    zero.ofi.shared.counts.hear_last(1, 1);
-    zero.ofi.shared.roster.leave(1);
-    assert!(!zero.ofi.has_left(1), "its packet is under way");
-    until("the packet does not come", || {
-        zero.step();
-        zero.ofi.has_left(1)
-    });
-    let look = zero.tags.look(&mut zero.ofi, &from(FROM), false).unwrap();
-    until("the look is not answered", || {
-        zero.step();
-        match zero.tags.seen(look) {
-            Seen::Later => false,
-            seen => {
-                assert!(matches!(seen, Seen::Message(_)), "the packet came first");
-                true
-            }
-        }
-    });
-}
-
-/// For a time as long as packets may take, nobody takes it for granted that all is there.
-#[test]
-fn a_last_packet_that_does_not_leave_counts() {
-    let Some([_zero, mut one]) = pair() else {
-        return; // The skip has been printed.
-    };
-    let Core { ofi, .. } = &mut one;
-    assert!(insert(ofi, 0));
-    ofi.peers[0].acked = 0_u32.wrapping_sub(WINDOW);
-    apart(ofi);
-    let long_ago = Instant::now().checked_sub(2 * FAREWELL);
-    one.send_last_packets(long_ago.expect("a while"));
-    assert_eq!(one.ofi.peers[0].sent, 1);
-}
-
-/// It says nothing.
-#[test]
-fn the_last_packet_does_nothing() {
-    let Some([zero, one]) = ranks("auto") else {
-        return; // The skip has been printed.
-    };
-    delivered(&zero, &one);
-    apart(&mut one.shared.lock().ofi);
-    drop(one);
-    until("the packet does not come", || {
-        zero.engine.poll();
-        zero.shared.lock().ofi.peers[1].expected == 1
-    });
-    assert_eq!(zero.shared.lock().ofi.shared.deaths.count(), 0);
-    let received = |(name, count): (&str, u64)| name == "active_received" && count == 1;
-    assert!(zero.counters().into_iter().any(received));
 }

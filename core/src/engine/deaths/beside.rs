@@ -13,8 +13,8 @@ use crate::transport::Transport;
 /// Both functions are called with the engine's state locked.
 pub trait Beside: Send {
     /// The peers that an operation cannot do without: that of this request, or any operation if
-    /// there is no request, or if the request is of none of them. Asked by waits that have polled
-    /// in vain for a while, and before they sleep.
+    /// there is no request, or if the request is of none of them. Waits that may take long ask:
+    /// every so many polls, whether these are in vain or not, and before they sleep.
     fn needed(&self, request: Option<Request>) -> Vec<u32>;
 
     /// `peer` has left, and everything that it had sent has arrived

@@ -1,9 +1,10 @@
 //! Operations of a device that contains an engine and matches messages elsewhere.
 
-use super::gone::{assert_left, eager, left_alone, progress};
+use super::gone::{assert_left, eager, left_alone_at, progress};
 use super::*;
 use crate::device::{Turn, Upper};
 use crate::engine::deaths::beside::Beside;
+use crate::level::Multiple;
 
 /// A request of a device that contains the engine.
 struct Other;
@@ -30,8 +31,8 @@ impl Beside for Others {
 
 /// An engine whose peer, rank 1, has left, with a request of a device that contains it. A hook of
 /// that device ends the request when it hears of the departure.
-fn with_other(wait: &str) -> (Engine<Scripted, Single>, Request) {
-    let engine = left_alone(wait);
+fn with_other<L: Level>(wait: &str) -> (Engine<Scripted, L>, Request) {
+    let engine = left_alone_at(wait);
     let request = engine.upper_request(Box::new(Other)).unwrap();
     let told = Arc::new(AtomicU32::new(0));
     let heard = Arc::clone(&told);
@@ -48,15 +49,20 @@ fn with_other(wait: &str) -> (Engine<Scripted, Single>, Request) {
 /// The engine finds out for a device that contains it who has left.
 #[test]
 fn operations_of_a_device_around_the_engine_end_as_well() {
+    they_end::<Single>();
+    they_end::<Multiple>();
+}
+
+fn they_end<L: Level>() {
     for wait in ["auto", "spin", "yield", "park"] {
-        let (engine, request) = with_other(wait);
+        let (engine, request) = with_other::<L>(wait);
         assert_left(engine.wait(request));
-        let (engine, request) = with_other(wait);
+        let (engine, request) = with_other::<L>(wait);
         let epoch = engine.completion_epoch();
         engine.device_check(Check::Blocking(epoch)).unwrap();
         assert_left(engine.test(request).transpose().unwrap());
         // A device that waits in its own way asks.
-        let (engine, request) = with_other(wait);
+        let (engine, request) = with_other::<L>(wait);
         engine.look_for_leaver(ProcId::new(1000));
         (0..10).for_each(|_| progress(&engine));
         assert!(!engine.is_complete(request));
@@ -69,7 +75,7 @@ fn operations_of_a_device_around_the_engine_end_as_well() {
 /// Everything that the peer had sent is here first.
 #[test]
 fn they_do_not_end_before_its_packets_are_here() {
-    let (engine, request) = with_other("park");
+    let (engine, request) = with_other::<Single>("park");
     engine.look_for_leaver(ProcId::new(1));
     progress(&engine);
     for _ in 0..10 {
@@ -79,4 +85,30 @@ fn they_do_not_end_before_its_packets_are_here() {
     }
     progress(&engine);
     assert!(engine.is_complete(request));
+}
+
+/// A thread that relies on another thread's polls finds out, too: those polls do not ask.
+#[test]
+fn so_do_those_that_a_parked_thread_waits_for() {
+    let (engine, request) = with_other::<Multiple>("park");
+    engine.state.lock().transport.left = false;
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| assert_left(engine.wait(request)));
+        let poll = || {
+            let mut state = engine.state.lock();
+            state.progress();
+            let entry = state.proto.table.entry(request.index());
+            let watched = entry.rare.as_ref().is_some_and(|rare| rare.watched);
+            drop(state);
+            std::thread::yield_now();
+            watched
+        };
+        while !poll() {
+            assert!(!waiter.is_finished(), "nobody has left yet");
+        }
+        engine.state.lock().transport.left = true;
+        while !waiter.is_finished() {
+            poll();
+        }
+    });
 }

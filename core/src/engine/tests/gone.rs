@@ -32,7 +32,7 @@ fn refused(len: usize) -> (Engine<Scripted, Single>, [Request; 2]) {
     (engine, requests)
 }
 
-pub(super) fn progress(engine: &Engine<Scripted, Single>) {
+pub(super) fn progress<L: Level>(engine: &Engine<Scripted, L>) {
     engine.state.lock().progress();
 }
 
@@ -204,7 +204,12 @@ fn an_active_message_that_nobody_takes_is_not_sent() {
 }
 
 /// An engine with this waiting mode, whose peer has left in good order.
-pub(super) fn left_alone(wait: &str) -> Engine<Scripted, Single> {
+fn left_alone(wait: &str) -> Engine<Scripted, Single> {
+    left_alone_at(wait)
+}
+
+/// The same, at any level.
+pub(super) fn left_alone_at<L: Level>(wait: &str) -> Engine<Scripted, L> {
     let (settings, wrong) = Settings::inspect([("PORTOLAN_WAIT", wait)]);
     assert!(wrong.is_empty(), "{wrong:?}");
     let transport = Scripted {
