@@ -1,7 +1,5 @@
-/* Two ranks that talk by libfabric alone: for libfabric what peer.h is for MPI.
- *
- * The program starts its second rank itself. Both ranks open an endpoint with tagged messages,
- * and tell each other its address through a pair of sockets.
+/* Two ranks that talk by libfabric alone: both open an endpoint with tagged messages, and tell each
+ * other its address.
  *
  * The environment selects the network:
  * - LIBFABRIC_PROVIDER is the provider, in full or only one layer of a layered provider.
@@ -22,9 +20,8 @@
 #define PORTOLAN_FABRIC_H
 
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* sched_setaffinity */
+#define _GNU_SOURCE /* pair.h needs it before any header */
 #endif
-#include <limits.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
@@ -32,26 +29,13 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 /* Memory that the provider may use while an operation is under way. */
 typedef struct fi_context2 peer_request;
 
-#include "sampling.h"
+#include "pair.h"
 
 enum { NAME = 512, BATCH = 16 };
-
-/* After so many polls that find nothing, a rank looks whether the other one is still there. */
-enum { PATIENCE = 8192 };
 
 enum way { TAGGED, COPIED, READ };
 
@@ -63,7 +47,6 @@ struct fabric_place {
 /* The state of one rank. */
 struct fabric {
     enum way way;
-    int socket; /* to the other rank */
     struct fi_info *info;
     struct fid_fabric *fabric;
     struct fid_domain *domain;
@@ -77,16 +60,9 @@ struct fabric {
     peer_request answer[1];    /* for messages outside of a window */
     long sent, received;       /* number of completed operations */
     long pause;                /* hints after a poll that finds nothing */
-    long idle;                 /* polls that found nothing */
 };
 
 static struct fabric fabric;
-
-static void peer_fail(const char *what, const char *argument)
-{
-    fprintf(stderr, "%s: %s\n", what, argument);
-    exit(2);
-}
 
 static inline void fabric_check(const char *what, long result)
 {
@@ -94,31 +70,12 @@ static inline void fabric_check(const char *what, long result)
         peer_fail(what, fi_strerror((int)-result));
 }
 
-/* Tells the processor that this rank only waits. */
-static inline void fabric_hint(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("isb" ::: "memory");
-#endif
-}
-
-/* Ends this rank if the other one has ended: most providers do not tell. */
-static void fabric_look(void)
-{
-    char word;
-    if (recv(fabric.socket, &word, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
-        peer_fail("the other rank", "is not there any more");
-}
-
 /* What a rank does after a poll that found nothing. */
 static inline void fabric_rest(void)
 {
-    if (++fabric.idle % PATIENCE == 0)
-        fabric_look();
+    pair_look();
     for (long hint = 0; hint < fabric.pause; hint++)
-        fabric_hint();
+        pair_hint();
 }
 
 /* Takes the completions that have arrived. */
@@ -175,23 +132,19 @@ static inline void fabric_wait(long sent, long received)
         fabric_poll();
 }
 
-/* Exchanges a few bytes through the socket, and polls the fabric meanwhile. */
-static void fabric_tell(const void *bytes, size_t len)
+static void pair_poll(void)
 {
-    if (send(fabric.socket, bytes, len, MSG_NOSIGNAL) != (ssize_t)len)
-        peer_fail("the other rank", "is not there any more");
+    if (fabric.cq)
+        fabric_poll();
 }
 
-static void fabric_hear(void *bytes, size_t len)
+static void pair_share(void)
 {
-    ssize_t got;
-    while ((got = recv(fabric.socket, bytes, len, MSG_DONTWAIT)) < 0) {
-        if (fabric.cq)
-            fabric_poll();
-        sched_yield();
-    }
-    if (got != (ssize_t)len)
-        exit(2); /* The other rank has said why. */
+}
+
+static void pair_version(void)
+{
+    printf("%u.%u\n", FI_MAJOR(fi_version()), FI_MINOR(fi_version()));
 }
 
 static enum way fabric_way(void)
@@ -204,35 +157,6 @@ static enum way fabric_way(void)
     if (strcmp(way, "read") != 0)
         peer_fail("LIBFABRIC_WAY is none of tagged, copied, read", way);
     return READ;
-}
-
-static char *peer_allocate(struct peer *peer, int direction, int fill)
-{
-    (void)peer, (void)direction, (void)fill;
-    peer_fail("libfabric allocates no memory", "leave ALLOC 0");
-    return NULL;
-}
-
-static void peer_gather(struct peer *peer)
-{
-    char word = 0;
-    (void)peer;
-    fabric_tell(&word, 1);
-    fabric_hear(&word, 1);
-}
-
-static long peer_agree(struct peer *peer, long number)
-{
-    if (peer->rank == 0)
-        fabric_tell(&number, sizeof number);
-    else
-        fabric_hear(&number, sizeof number);
-    return number;
-}
-
-static double peer_clock(void)
-{
-    return peer_monotonic();
 }
 
 /* Finds the provider. */
@@ -258,8 +182,9 @@ static struct fi_info *fabric_choose(void)
 }
 
 /* Opens an endpoint, and exchanges addresses with the other rank. */
-static void fabric_open(void)
+static void pair_open(struct peer *peer)
 {
+    (void)peer;
     fabric.way = fabric_way();
     fabric.info = fabric_choose();
     const char *wait = getenv("LIBFABRIC_WAIT"), *pause = getenv("LIBFABRIC_PAUSE");
@@ -283,14 +208,14 @@ static void fabric_open(void)
     char mine[NAME] = {0}, other[NAME];
     size_t len = sizeof mine;
     fabric_check("fi_getname", fi_getname(&fabric.ep->fid, mine, &len));
-    fabric_tell(mine, sizeof mine);
-    fabric_hear(other, sizeof other);
+    pair_tell(mine, sizeof mine);
+    pair_hear(other, sizeof other);
     if (fi_av_insert(fabric.av, other, 1, &fabric.partner, 0, NULL) != 1)
         peer_fail("fi_av_insert", "it does not take the other rank's address");
 }
 
-/* Registers the buffers if the provider requires it, or they are read; fabric_forget undoes that. */
-static void fabric_register(struct peer *peer)
+/* Registers the buffers if the provider requires it, or they are read; pair_forget undoes that. */
+static void pair_use(struct peer *peer)
 {
     if (!(fabric.info->domain_attr->mr_mode & FI_MR_LOCAL) && fabric.way != READ)
         return;
@@ -311,7 +236,7 @@ static void fabric_register(struct peer *peer)
     fabric.place.key = fi_mr_key(fabric.regions[0]);
 }
 
-static void fabric_forget(void)
+static void pair_forget(void)
 {
     for (int at = 0; at < 2; at++) {
         if (fabric.regions[at])
@@ -320,7 +245,7 @@ static void fabric_forget(void)
     }
 }
 
-static void fabric_close(void)
+static void pair_close(void)
 {
     fi_close(&fabric.ep->fid);
     fi_close(&fabric.av->fid);
@@ -328,55 +253,6 @@ static void fabric_close(void)
     fi_close(&fabric.domain->fid);
     fi_close(&fabric.fabric->fid);
     fi_freeinfo(fabric.info);
-}
-
-static void fabric_sample(struct peer *peer, const struct peer_program *program, const char *plan)
-{
-    long planned, warm_up, rounds = 1;
-    if (!peer_plan(peer, program, plan, &planned, &warm_up))
-        return;
-    fabric_register(peer);
-    double seconds = peer_rounds(peer, program, planned, warm_up, &rounds);
-    if (peer->rank == 0)
-        peer_say(peer->plan, program->value(peer, seconds, rounds), rounds);
-    peer_gather(peer);
-    fabric_forget();
-    free(peer->send);
-    free(peer->receive);
-}
-
-/* The main function of each program. */
-static int fabric_main(int argc, char **argv, const struct peer_program *program)
-{
-    struct peer peer = {.size = 2};
-    int sockets[2];
-    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
-        printf("%u.%u\n", FI_MAJOR(fi_version()), FI_MINOR(fi_version()));
-        return 0;
-    }
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets) != 0)
-        peer_fail("socketpair", "there is no pair of sockets");
-    pid_t child = fork();
-    if (child < 0)
-        peer_fail("fork", "the second rank cannot be started");
-    peer.rank = child == 0;
-    if (peer.rank == 1)
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-    fabric.socket = sockets[peer.rank];
-    close(sockets[1 - peer.rank]);
-    peer_place(peer.rank);
-    peer_arguments(&peer, argc, argv);
-    fabric_open();
-    for (int at = PLANS; at < argc; at++)
-        fabric_sample(&peer, program, argv[at]);
-    free(peer.requests);
-    fabric_close();
-    /* Waiting for the second rank adds its processor time to this program's, which `portolan
-     * bench` reads. */
-    int status = 0;
-    if (peer.rank == 0 && waitpid(child, &status, 0) != child)
-        peer_fail("waitpid", "the second rank is lost");
-    return status == 0 ? 0 : 2;
 }
 
 #endif

@@ -89,12 +89,6 @@ static inline void ping_pong(struct peer *peer, long rounds)
     }
 }
 
-static inline double one_way_time(const struct peer *peer, double seconds, long rounds)
-{
-    (void)peer;
-    return seconds / (2.0 * (double)rounds) * 1e6;
-}
-
 static inline void start_sends(const struct peer *peer, peer_request *requests)
 {
     size_t at = 0;
@@ -140,28 +134,8 @@ static inline void both_ways(struct peer *peer, long rounds)
     }
 }
 
-static inline double bandwidth(const struct peer *peer, double seconds, long rounds)
-{
-    return (double)rounds * peer->window * (double)peer->bytes / seconds / 1e6;
-}
-
-static inline double both_bandwidths(const struct peer *peer, double seconds, long rounds)
-{
-    return 2.0 * bandwidth(peer, seconds, rounds);
-}
-
-static inline double rate(const struct peer *peer, double seconds, long rounds)
-{
-    return (double)rounds * peer->window / seconds;
-}
-
-#define PATTERN_LATENCY {.run = ping_pong, .value = one_way_time}
-#define PATTERN_BANDWIDTH {.run = one_way, .value = bandwidth}
-#define PATTERN_BIBANDWIDTH {.run = both_ways, .value = both_bandwidths}
-#define PATTERN_RATE {.run = one_way, .value = rate}
-
 int main(int argc, char **argv)
 {
     static const struct peer_program program = PATTERN;
-    return fabric_main(argc, argv, &program);
+    return pair_main(argc, argv, &program);
 }

@@ -128,7 +128,8 @@ pub(crate) struct BenchArgs {
     #[arg(long, requires = "peers")]
     pub(crate) tuned: bool,
 
-    /// Of the peers, only those whose names contain one of these, such as openmpi-5,mpich-4.0.2+ucx
+    /// Of the peers, only those whose names contain one of these, such as
+    /// openmpi-5,mpich-4.0.2+ucx; readv adds loops that copy by process_vm_readv
     #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "peers")]
     pub(crate) only: Vec<String>,
 

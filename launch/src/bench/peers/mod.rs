@@ -2,8 +2,8 @@
 //!
 //! - [`mpi`]: MPICH and Open MPI, and their settings. [`build`]: the C programs, compiled with
 //!   their compilers.
-//! - [`tools`]: UCX and libfabric, measured by their own programs. [`loops`]: libfabric, measured
-//!   by a program of this project.
+//! - [`tools`]: UCX and libfabric, measured by their own programs. [`loops`]: libfabric, and copies
+//!   by the system, measured by programs of this project.
 //! - [`network`]: the network under libfabric, the same for all contenders.
 
 mod build;
@@ -108,10 +108,11 @@ pub(super) fn find(job: &Job, args: &BenchArgs) -> Found {
             Err(why) => found.missing.push((place.name, why)),
         }
     }
-    if let Some(network) = &network {
-        match loops::find(job, network) {
+    let reads = loops::are_wanted(&args.only).then_some(None);
+    for over in network.iter().map(Some).chain(reads) {
+        match loops::find(job, over) {
             Ok(loops) => found.contenders.push(Contender::Loops(loops)),
-            Err(why) => found.missing.push((loops::name_of(network), why)),
+            Err(why) => found.missing.push((loops::name_of(over), why)),
         }
     }
     let (tools, missing) = tools::find(job, network.as_ref());

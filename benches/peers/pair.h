@@ -1,0 +1,196 @@
+/* Two ranks that talk without MPI: what they need besides their messages. For programs of two ranks
+ * this is what peer.h is for those of MPI.
+ *
+ * The program starts its second rank itself. Both tell each other words through a pair of sockets.
+ *
+ * A file that includes this must define `peer_request` before, and the functions declared below.
+ */
+#ifndef PORTOLAN_PAIR_H
+#define PORTOLAN_PAIR_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* sched_setaffinity, process_vm_readv */
+#endif
+#include <limits.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "sampling.h"
+
+/* After so many looks that find nothing, a rank looks whether the other one is still there. */
+enum { PATIENCE = 8192 };
+
+/* The socket to the other rank. */
+static int pair_socket;
+
+/* Prints the version of what carries the messages. */
+static void pair_version(void);
+/* Called once, before the second rank is started. */
+static void pair_share(void);
+/* Called once on each rank, before the first size and behind the last one. */
+static void pair_open(struct peer *peer);
+static void pair_close(void);
+/* Called on each rank before and after each size, when the buffers are there. */
+static void pair_use(struct peer *peer);
+static void pair_forget(void);
+/* What a rank does while it waits for the other one's words. */
+static void pair_poll(void);
+
+static void peer_fail(const char *what, const char *argument)
+{
+    fprintf(stderr, "%s: %s\n", what, argument);
+    exit(2);
+}
+
+/* Tells the processor that this rank only waits. */
+static inline void pair_hint(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb" ::: "memory");
+#endif
+}
+
+/* Ends this rank if the other one has ended. Called for each look that finds nothing. */
+static inline void pair_look(void)
+{
+    static long idle;
+    char word;
+    if (++idle % PATIENCE == 0 && recv(pair_socket, &word, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
+        peer_fail("the other rank", "is not there any more");
+}
+
+/* Exchanges a few bytes through the socket, and polls meanwhile. */
+static void pair_tell(const void *bytes, size_t len)
+{
+    if (send(pair_socket, bytes, len, MSG_NOSIGNAL) != (ssize_t)len)
+        peer_fail("the other rank", "is not there any more");
+}
+
+static void pair_hear(void *bytes, size_t len)
+{
+    ssize_t got;
+    while ((got = recv(pair_socket, bytes, len, MSG_DONTWAIT)) < 0) {
+        pair_poll();
+        sched_yield();
+    }
+    if (got != (ssize_t)len)
+        exit(2); /* The other rank has said why. */
+}
+
+static char *peer_allocate(struct peer *peer, int direction, int fill)
+{
+    (void)peer, (void)direction, (void)fill;
+    peer_fail("there is no library that allocates memory", "leave ALLOC 0");
+    return NULL;
+}
+
+static void peer_gather(struct peer *peer)
+{
+    char word = 0;
+    (void)peer;
+    pair_tell(&word, 1);
+    pair_hear(&word, 1);
+}
+
+static long peer_agree(struct peer *peer, long number)
+{
+    if (peer->rank == 0)
+        pair_tell(&number, sizeof number);
+    else
+        pair_hear(&number, sizeof number);
+    return number;
+}
+
+static double peer_clock(void)
+{
+    return peer_monotonic();
+}
+
+static inline double one_way_time(const struct peer *peer, double seconds, long rounds)
+{
+    (void)peer;
+    return seconds / (2.0 * (double)rounds) * 1e6;
+}
+
+static inline double bandwidth(const struct peer *peer, double seconds, long rounds)
+{
+    return (double)rounds * peer->window * (double)peer->bytes / seconds / 1e6;
+}
+
+static inline double both_bandwidths(const struct peer *peer, double seconds, long rounds)
+{
+    return 2.0 * bandwidth(peer, seconds, rounds);
+}
+
+static inline double rate(const struct peer *peer, double seconds, long rounds)
+{
+    return (double)rounds * peer->window / seconds;
+}
+
+/* The program defines ping_pong, one_way and both_ways. */
+#define PATTERN_LATENCY {.run = ping_pong, .value = one_way_time}
+#define PATTERN_BANDWIDTH {.run = one_way, .value = bandwidth}
+#define PATTERN_BIBANDWIDTH {.run = both_ways, .value = both_bandwidths}
+#define PATTERN_RATE {.run = one_way, .value = rate}
+
+static void pair_sample(struct peer *peer, const struct peer_program *program, const char *plan)
+{
+    long planned, warm_up, rounds = 1;
+    if (!peer_plan(peer, program, plan, &planned, &warm_up))
+        return;
+    pair_use(peer);
+    double seconds = peer_rounds(peer, program, planned, warm_up, &rounds);
+    if (peer->rank == 0)
+        peer_say(peer->plan, program->value(peer, seconds, rounds), rounds);
+    peer_gather(peer);
+    pair_forget();
+    free(peer->send);
+    free(peer->receive);
+}
+
+/* The main function of each program. */
+static int pair_main(int argc, char **argv, const struct peer_program *program)
+{
+    struct peer peer = {.size = 2};
+    int sockets[2];
+    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
+        pair_version();
+        return 0;
+    }
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets) != 0)
+        peer_fail("socketpair", "there is no pair of sockets");
+    pair_share();
+    pid_t child = fork();
+    if (child < 0)
+        peer_fail("fork", "the second rank cannot be started");
+    peer.rank = child == 0;
+    if (peer.rank == 1)
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    pair_socket = sockets[peer.rank];
+    close(sockets[1 - peer.rank]);
+    peer_place(peer.rank);
+    peer_arguments(&peer, argc, argv);
+    pair_open(&peer);
+    for (int at = PLANS; at < argc; at++)
+        pair_sample(&peer, program, argv[at]);
+    free(peer.requests);
+    pair_close();
+    /* Waiting for the second rank adds its processor time to this program's, which `portolan
+     * bench` reads. */
+    int status = 0;
+    if (peer.rank == 0 && waitpid(child, &status, 0) != child)
+        peer_fail("waitpid", "the second rank is lost");
+    return status == 0 ? 0 : 2;
+}
+
+#endif
