@@ -73,7 +73,6 @@ static inline void fabric_check(const char *what, long result)
 /* What a rank does after a poll that found nothing. */
 static inline void fabric_rest(void)
 {
-    pair_look();
     for (long hint = 0; hint < fabric.pause; hint++)
         pair_hint();
 }

@@ -2,6 +2,8 @@
  * this is what peer.h is for those of MPI.
  *
  * The program starts its second rank itself. Both tell each other words through a pair of sockets.
+ * When a rank ends too early, the other one does, too: the first by SIGCHLD, the second by
+ * PR_SET_PDEATHSIG.
  *
  * A file that includes this must define `peer_request` before, and the functions declared below.
  */
@@ -25,9 +27,6 @@
 
 #include "sampling.h"
 
-/* After so many looks that find nothing, a rank looks whether the other one is still there. */
-enum { PATIENCE = 8192 };
-
 /* The socket to the other rank. */
 static int pair_socket;
 
@@ -50,6 +49,36 @@ static void peer_fail(const char *what, const char *argument)
     exit(2);
 }
 
+#define PAIR_LOST "is not there any more"
+
+/* Ends this rank because the other one has ended. */
+static void pair_lost(void)
+{
+    peer_fail("the other rank", PAIR_LOST);
+}
+
+/* Handles the end of the second rank. By a signal, because the first one may be within a library,
+ * waiting for a lock in shared memory that the second one has taken with it. */
+static void pair_child(int signal, siginfo_t *info, void *context)
+{
+    static const char words[] = "the other rank: " PAIR_LOST "\n";
+    (void)signal, (void)context;
+    if (info->si_code == CLD_EXITED && info->si_status == 0)
+        return;
+    /* If this cannot be said, the status says it. */
+    ssize_t said = write(STDERR_FILENO, words, sizeof words - 1);
+    _exit(said < 0 ? 3 : 2);
+}
+
+/* Prepares for the end of the second rank. */
+static void pair_watch(void)
+{
+    struct sigaction action = {.sa_flags = SA_SIGINFO | SA_RESTART | SA_NOCLDSTOP};
+    action.sa_sigaction = pair_child;
+    if (sigaction(SIGCHLD, &action, NULL) != 0)
+        peer_fail("sigaction", "the end of the second rank would not be seen");
+}
+
 /* Tells the processor that this rank only waits. */
 static inline void pair_hint(void)
 {
@@ -60,20 +89,11 @@ static inline void pair_hint(void)
 #endif
 }
 
-/* Ends this rank if the other one has ended. Called for each look that finds nothing. */
-static inline void pair_look(void)
-{
-    static long idle;
-    char word;
-    if (++idle % PATIENCE == 0 && recv(pair_socket, &word, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
-        peer_fail("the other rank", "is not there any more");
-}
-
 /* Exchanges a few bytes through the socket, and polls meanwhile. */
 static void pair_tell(const void *bytes, size_t len)
 {
     if (send(pair_socket, bytes, len, MSG_NOSIGNAL) != (ssize_t)len)
-        peer_fail("the other rank", "is not there any more");
+        pair_lost();
 }
 
 static void pair_hear(void *bytes, size_t len)
@@ -84,7 +104,7 @@ static void pair_hear(void *bytes, size_t len)
         sched_yield();
     }
     if (got != (ssize_t)len)
-        exit(2); /* The other rank has said why. */
+        pair_lost();
 }
 
 static char *peer_allocate(struct peer *peer, int direction, int fill)
@@ -170,6 +190,7 @@ static int pair_main(int argc, char **argv, const struct peer_program *program)
     if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets) != 0)
         peer_fail("socketpair", "there is no pair of sockets");
     pair_share();
+    pair_watch();
     pid_t child = fork();
     if (child < 0)
         peer_fail("fork", "the second rank cannot be started");

@@ -83,10 +83,8 @@ static void pair_poll(void)
 /* Waits until a count of the other rank has come this far. Acquires what it did before. */
 static inline void await(atomic_long *count, long until)
 {
-    while (atomic_load_explicit(count, memory_order_acquire) < until) {
+    while (atomic_load_explicit(count, memory_order_acquire) < until)
         pair_hint();
-        pair_look();
-    }
 }
 
 static inline void announce(int messages)
@@ -105,6 +103,8 @@ static inline void read_messages(const struct peer *peer, int messages)
         struct iovec to = {peer->receive + at, peer->bytes};
         struct iovec from = {readv_state.other.send + at, peer->bytes};
         ssize_t got = process_vm_readv(readv_state.other.pid, &to, 1, &from, 1, 0);
+        if (got < 0 && errno == ESRCH) /* It has ended between its announcement and this read. */
+            pair_lost();
         if (got != (ssize_t)peer->bytes)
             peer_fail("process_vm_readv", got < 0 ? strerror(errno) : "it has read less");
     }
