@@ -20,6 +20,7 @@ use crate::args::Many;
 use crate::direct::blocking::steps::{Steps, Way};
 use crate::direct::boards::board::{Header, Place};
 use crate::direct::boards::edges::{Blocks, Edge, Edges, Shown, edges, find, lengths_in};
+use crate::direct::boards::long::LONG_ALONG;
 use crate::direct::data::Stream;
 use crate::direct::tracks::messages::Messages;
 use crate::neighbour::lane_of;
@@ -123,7 +124,7 @@ unsafe fn show<D: Device>(
 ) -> Result<Place> {
     let room = shown.room(destinations);
     // SAFETY: the header tells how long it is.
-    let to = unsafe { steps.my_place(room)? };
+    let to = unsafe { steps.my_place(room, LONG_ALONG)? };
     // SAFETY: from the caller; the place is this rank's, free, and has the room. Without such a
     // place, the chunk is as free.
     unsafe {

@@ -37,7 +37,7 @@ pub(in crate::direct) unsafe fn gather<D: Device>(
         (None, Some(send)) => {
             let mine = Stream::of(send);
             // SAFETY: the header tells how long the data is, and whether it is there.
-            let Some(to) = (unsafe { steps.my_place(mine.len())? }) else {
+            let Some(to) = (unsafe { steps.my_place(mine.len(), LONG)? }) else {
                 // SAFETY: from the caller.
                 return unsafe { give(steps, &mine, root, number) };
             };
@@ -316,7 +316,7 @@ unsafe fn distribute<D: Device>(steps: &mut Steps<'_, D>, send: &Many<'_>) -> Re
             None
         } else {
             // SAFETY: the header tells how long the list is.
-            unsafe { steps.my_place(total)? }
+            unsafe { steps.my_place(total, LONG)? }
         };
         // If there is no such place, the chunk is free all the same.
         let at = place.unwrap_or_else(|| steps.mine(Place::Chunk));

@@ -255,25 +255,31 @@ impl<'a, D: Device> Steps<'a, D> {
 
     /// Waits until this rank may write `len` bytes in this step, and returns where: in the cell, in
     /// the chunk, or in a longer place, which the cell then names. `None` if `len` is more than
-    /// [`LONG`](crate::direct::boards::long::LONG), or if there is no memory for a longer place,
-    /// which the cell then says. The chunk is free in either case.
+    /// `limit`, up to which readers look for a longer place, or if there is no memory for one, which
+    /// the cell then says. The chunk is free in either case.
     ///
     /// # Safety
     /// If `len` is more than a chunk holds, the cell contains nothing else.
     #[inline]
-    pub(in crate::direct) unsafe fn my_place(&mut self, len: usize) -> Result<Option<*mut u8>> {
+    pub(in crate::direct) unsafe fn my_place(
+        &mut self,
+        len: usize,
+        limit: usize,
+    ) -> Result<Option<*mut u8>> {
         let place = Place::of(len);
         self.room(place)?;
         if len <= self.chunk() {
             return Ok(Some(self.mine(place)));
         }
+        self.look_at_done();
         let (device, pool, cell) = (
             self.comm.device(),
             &self.boards.pool,
             self.mine(Place::Cell),
         );
+        let (steps, room) = ((self.step, self.proved), (len, limit));
         // SAFETY: the cell is this rank's, and free as the chunk is.
-        Ok(unsafe { self.boards.long.show(device, pool, self.step, len, cell) })
+        Ok(unsafe { self.boards.long.show((device, pool), steps, room, cell) })
     }
 
     /// Where a rank has written its `len` bytes; `None` if it had no memory for them.
@@ -283,8 +289,8 @@ impl<'a, D: Device> Steps<'a, D> {
     /// is not there.
     ///
     /// # Safety
-    /// The rank has posted that it shows `len` bytes, at most
-    /// [`LONG`](crate::direct::boards::long::LONG).
+    /// The rank has posted that it shows `len` bytes, and if they are more than a chunk holds, a cell
+    /// that names a longer place.
     #[inline]
     pub(in crate::direct) unsafe fn place_of(
         &self,

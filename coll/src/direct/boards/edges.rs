@@ -334,7 +334,7 @@ mod tests {
         for (most, gain, longest, listed) in [
             (1, false, LONG_ALONG, LONG_ALONG / 2..LONG_ALONG),
             (1, true, 16 << 10, 16 << 10..(16 << 10) + 1),
-            (100, true, 16 << 10, 2 << 10..16 << 10),
+            (200, true, 16 << 10, 2 << 10..16 << 10),
         ] {
             let edges = of(most, gain);
             assert_eq!(edges.longest(), longest);

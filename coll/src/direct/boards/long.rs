@@ -3,9 +3,10 @@
 //! Where only neighbours know the length of a block, a rank has to show it in one step, whatever
 //! the length: with several steps it would get out of step with the other ranks. Boards have no
 //! room for that. So a rank with such a long block allocates memory for [`CHUNKS`] blocks of that
-//! length, and says in the cell of the step where the block is ([`Card`]). If a longer block comes,
-//! the rank allocates more; it keeps the earlier memory until the board itself is free, because
-//! another rank may still be reading there.
+//! length, and says in the cell of the step where the block is ([`Card`]). Of the places that are
+//! free it takes the one that it used last, which is still in a cache ([`Places`]). If a longer
+//! block comes, the rank allocates more; it keeps the earlier memory until the board itself is
+//! free, because another rank may still be reading there.
 //!
 //! A rank that gets no memory says so in the cell too, and sends messages instead.
 
@@ -19,15 +20,16 @@ use crate::direct::boards::board::{CHUNK, CHUNKS, Header, IN_CELL};
 use crate::direct::boards::setup::Pool;
 use crate::state::lock;
 
-/// Longest block, in bytes, for a long place. Longer data does not stay in a cache, and messages
-/// are as fast.
+/// Longest block, in bytes, for a long place of a rank that shows a block to a root, or the parts
+/// of all ranks. Longer data does not stay in a cache, and messages are as fast.
 pub(in crate::direct) const LONG: usize = 16 * CHUNK;
-/// The same limit along the edges of a topology, where all ranks show data at the same time. (On
-/// the EPYC with near cores, time relative to messages. An allgather around a ring at 256 KiB, 512
-/// KiB and 1 MiB: 0.57, 0.58 and 0.63 with two ranks; 0.30, 0.36 and 0.4 to 1.5 with four on two
-/// cores; 0.27, 0.27 and 0.8 to 1.45 with eight. An alltoall with two such blocks: 0.91, 0.94 and
-/// 1.20; 0.49, 0.46 and 1.0; 0.41, 1.12 and 1.21.)
-pub(in crate::direct) const LONG_ALONG: usize = LONG / 2;
+/// The same limit along the edges of a topology, where all ranks show data at the same time: blocks
+/// of 2 MiB, or lists of two of half that length. (On an EPYC of family 26 with near cores, time
+/// relative to messages. An allgather around a ring at 512 KiB, 1 MiB and 1.8 MB: with two ranks
+/// 0.58, 0.48 and 0.66; with four on two cores 0.36, 0.36 and 0.71; with eight 0.27, 0.8 and 0.84.
+/// An alltoall with two blocks of 256, 512 and 900 KiB: 0.91, 0.82 and 0.79; 0.49, 0.57 and 0.68;
+/// 0.41, 0.56 and 0.84.)
+pub(in crate::direct) const LONG_ALONG: usize = 2 * LONG;
 /// The same limit where a message of a rank's vectors is copied once, and what a board shows twice:
 /// the vectors of all ranks are memory that the others load where it is, and no ranks are known to
 /// take turns on a processor. (Zen 4, near, two ranks, time relative to boards: allgather 0.73 at
@@ -46,10 +48,14 @@ struct Card {
     offset: u64,
 }
 
-const _: () = assert!(size_of::<Card>() <= IN_CELL);
+/// Offset of the card in a cell. In front of it there is room for a length that a header cannot
+/// hold.
+const CARD: usize = size_of::<u64>();
+
+const _: () = assert!(CARD + size_of::<Card>() <= IN_CELL);
 const _: () = assert!(
     LONG < Header::LONG,
-    "the cell has no room for the length as well"
+    "a root reads the length from the header alone"
 );
 
 /// A key that no region has: a region's generations begin with 1.
@@ -58,10 +64,44 @@ const NONE: RegionKey = RegionKey([0; 56]);
 /// The long places of this rank's board, and what this rank knows of the others'.
 #[derive(Debug)]
 pub(in crate::direct) struct Long {
-    /// This rank's regions: the last one is in use.
-    own: Mutex<Vec<Region>>,
+    own: Mutex<Own>,
     /// Indexed by rank: the last key that was seen, and the address of that region here.
     theirs: Mutex<Box<[Option<Seen>]>>,
+}
+
+/// This rank's regions, of which the last one is in use, and the places in that one.
+#[derive(Debug, Default)]
+struct Own {
+    regions: Vec<Region>,
+    places: Places,
+}
+
+/// The places of a region, and the step in which each was used last: the latest one first.
+#[derive(Debug)]
+struct Places([(usize, Option<u32>); CHUNKS as usize]);
+
+impl Default for Places {
+    fn default() -> Self {
+        Self(std::array::from_fn(|place| (place, None)))
+    }
+}
+
+impl Places {
+    /// Takes a place for a step: the one used last of those that are free, because it is most likely
+    /// in a cache. All ranks have finished the steps before `proved`, which is fewer than [`CHUNKS`]
+    /// steps back, so one is free.
+    fn take(&mut self, step: u32, proved: u32) -> usize {
+        let open = step.wrapping_sub(proved);
+        debug_assert!(open < CHUNKS, "step {step} has begun too early");
+        let is_free = |used: u32| step.wrapping_sub(used) > open;
+        let free = self.0.iter().position(|(_, used)| used.is_none_or(is_free));
+        // A place that has not been used for four thousand million steps may look as if it were in
+        // use. The last one is free in any case.
+        let at = free.unwrap_or(self.0.len() - 1);
+        self.0[..=at].rotate_right(1);
+        self.0[0].1 = Some(step);
+        self.0[0].0
+    }
 }
 
 type Seen = (RegionKey, NonNull<u8>);
@@ -81,44 +121,32 @@ impl Long {
     }
 
     /// This rank's long place in a step, for `len` bytes. Also writes to `cell` where the place is.
-    /// If there is no memory, returns `None` and says so in `cell`.
+    /// If there is no memory, or if `len` is more than readers look for (`limit`), returns `None`
+    /// and says so in `cell`. All ranks have finished the steps before `proved`.
     ///
     /// # Safety
     /// `cell` is the data of this rank's cell of the step. The cell is free, and so would the chunk
     /// of the step be.
     pub(in crate::direct) unsafe fn show<D: Device>(
         &self,
-        device: &D,
-        pool: &Pool,
-        step: u32,
-        len: usize,
+        (device, pool): (&D, &Pool),
+        (step, proved): (u32, u32),
+        (len, limit): (usize, usize),
         cell: *mut u8,
     ) -> Option<*mut u8> {
         let mut own = lock(&self.own);
-        let each = |region: &Region| region.len / CHUNKS as usize;
-        // Readers know that there is no place for more, however much memory a region has.
-        let may = len <= LONG;
-        let fits = own
-            .last()
-            .filter(|region| may && each(region) >= len)
-            .copied();
-        let region = fits.or_else(|| {
-            if !may {
-                return None;
-            }
-            let all = len.next_multiple_of(CHUNK) * CHUNKS as usize;
-            let fresh = pool.take_long(device, all).filter(|_| there_is_memory())?;
-            own.push(fresh);
-            Some(fresh)
-        });
-        let offset = region.map(|region| (step % CHUNKS) as usize * each(&region));
+        let place = (len <= limit).then(|| own.place(device, pool, (step, proved), len));
+        let (region, offset) = match place.flatten() {
+            Some((region, offset)) => (Some(region), offset),
+            None => (None, 0),
+        };
         let card = Card {
             key: region.map_or(NONE, |region| region.key),
-            offset: offset.unwrap_or(0) as u64,
+            offset: offset as u64,
         };
         // SAFETY: from the caller; a card fits in a cell.
-        unsafe { cell.cast::<Card>().write_unaligned(card) };
-        Some(region?.ptr.wrapping_add(offset?))
+        unsafe { cell.add(CARD).cast::<Card>().write_unaligned(card) };
+        Some(region?.ptr.wrapping_add(offset))
     }
 
     /// The address of the long place that a rank's cell names; `None` if that rank had no memory.
@@ -136,7 +164,7 @@ impl Long {
         cell: *const u8,
     ) -> Result<Option<*mut u8>> {
         // SAFETY: from the caller; a card is valid for any bytes.
-        let card = unsafe { cell.cast::<Card>().read_unaligned() };
+        let card = unsafe { cell.add(CARD).cast::<Card>().read_unaligned() };
         if card.key == NONE {
             return Ok(None);
         }
@@ -156,13 +184,39 @@ impl Long {
 
     /// Takes the regions of this rank, which it does not use any more.
     pub(in crate::direct) fn take_own(&self) -> Vec<Region> {
-        std::mem::take(&mut lock(&self.own))
+        std::mem::take(&mut lock(&self.own).regions)
     }
 
     /// The regions of this rank.
     #[cfg(test)]
     pub(in crate::direct) fn own(&self) -> Vec<Region> {
-        lock(&self.own).clone()
+        lock(&self.own).regions.clone()
+    }
+}
+
+impl Own {
+    /// A region with room for `len` bytes, and the offset of a place in it for this step; `None` if
+    /// there is no memory.
+    fn place<D: Device>(
+        &mut self,
+        device: &D,
+        pool: &Pool,
+        (step, proved): (u32, u32),
+        len: usize,
+    ) -> Option<(Region, usize)> {
+        let each = |region: &Region| region.len / CHUNKS as usize;
+        let fits = self.regions.last().filter(|region| each(region) >= len);
+        let region = match fits {
+            Some(&region) => region,
+            None => {
+                let all = len.next_multiple_of(CHUNK) * CHUNKS as usize;
+                let fresh = pool.take_long(device, all).filter(|_| there_is_memory())?;
+                self.regions.push(fresh);
+                self.places = Places::default();
+                fresh
+            }
+        };
+        Some((region, self.places.take(step, proved) * each(&region)))
     }
 }
 
@@ -220,5 +274,46 @@ mod scarce {
         NONE_LEFT.set(true);
         body();
         NONE_LEFT.set(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_that_somebody_may_read_is_not_taken() {
+        let mut seed = 7u32;
+        let mut random = |below: u32| {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (seed >> 16) % below
+        };
+        let mut places = Places::default();
+        let mut used = Vec::new();
+        // Step numbers start over on the way.
+        let mut step = 0u32.wrapping_sub(500);
+        for _ in 0..1000 {
+            // So many steps the slowest rank is behind.
+            let proved = step.wrapping_sub(random(CHUNKS));
+            let place = places.take(step, proved);
+            let is_open = |&&(_, when): &&(usize, u32)| when.wrapping_sub(proved) as i32 >= 0;
+            let mut open = used.iter().rev().take(CHUNKS as usize).filter(is_open);
+            assert!(open.all(|&(other, _)| other != place), "{step}: {used:?}");
+            used.push((place, step));
+            step = step.wrapping_add(1 + random(3));
+        }
+    }
+
+    #[test]
+    fn the_place_used_last_is_taken_again() {
+        let mut places = Places::default();
+        assert_eq!(places.take(10, 10), 0);
+        assert_eq!(places.take(11, 11), 0);
+        // Somebody is still in step 11, and then in step 12.
+        assert_eq!(places.take(12, 11), 1);
+        assert_eq!(places.take(13, 12), 0);
+        assert_eq!(places.take(14, 13), 1);
+        assert_eq!(places.take(15, 12), 2);
+        assert_eq!(places.take(20, 20), 2);
     }
 }

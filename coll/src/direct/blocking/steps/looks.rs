@@ -108,6 +108,27 @@ impl<D: Device> Steps<'_, D> {
         Ok(self.seen_of(message.peer).filter(|_| !over()))
     }
 
+    /// Finds out which steps all ranks have finished, as far as they have said, without waiting.
+    pub(super) fn look_at_done(&mut self) {
+        if self.proved == self.step {
+            return;
+        }
+        let boards = self.boards;
+        let behind = |(board, _)| {
+            // SAFETY: a board of this communicator, mapped as long as it lives. Acquire: pairs with
+            // the Release store in `publish`; all of the rank's reads of this rank's places
+            // happened before it.
+            let done = unsafe { boards.map.done(board) }.load(Ordering::Acquire);
+            // It may be ahead of this rank.
+            (self.step.wrapping_sub(done) as i32).max(0) as u32
+        };
+        let furthest = boards.others().map(behind).max().unwrap_or(0);
+        // A rank's cells may have proved more than its word says.
+        if furthest < self.step.wrapping_sub(self.proved) {
+            self.proved = self.step.wrapping_sub(furthest);
+        }
+    }
+
     /// The length in a header that has been waited for.
     #[inline]
     pub(in crate::direct) fn len_of(&self, rank: u32, header: Header) -> u64 {
