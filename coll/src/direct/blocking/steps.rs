@@ -255,8 +255,8 @@ impl<'a, D: Device> Steps<'a, D> {
 
     /// Waits until this rank may write `len` bytes in this step, and returns where: in the cell, in
     /// the chunk, or in a longer place, which the cell then names. `None` if `len` is more than
-    /// `limit`, up to which readers look for a longer place, or if there is no memory for one, which
-    /// the cell then says. The chunk is free in either case.
+    /// `limit`, up to which readers look for a longer place, or if there is no memory for one,
+    /// which the cell then says. The chunk is free in either case.
     ///
     /// # Safety
     /// If `len` is more than a chunk holds, the cell contains nothing else.
@@ -289,8 +289,8 @@ impl<'a, D: Device> Steps<'a, D> {
     /// is not there.
     ///
     /// # Safety
-    /// The rank has posted that it shows `len` bytes, and if they are more than a chunk holds, a cell
-    /// that names a longer place.
+    /// The rank has posted that it shows `len` bytes, and if they are more than a chunk holds, a
+    /// cell that names a longer place.
     #[inline]
     pub(in crate::direct) unsafe fn place_of(
         &self,

@@ -87,9 +87,9 @@ impl Default for Places {
 }
 
 impl Places {
-    /// Takes a place for a step: the one used last of those that are free, because it is most likely
-    /// in a cache. All ranks have finished the steps before `proved`, which is fewer than [`CHUNKS`]
-    /// steps back, so one is free.
+    /// Takes a place for a step: the one used last of those that are free, because it is most
+    /// likely in a cache. All ranks have finished the steps before `proved`, which is fewer than
+    /// [`CHUNKS`] steps back, so one is free.
     fn take(&mut self, step: u32, proved: u32) -> usize {
         let open = step.wrapping_sub(proved);
         debug_assert!(open < CHUNKS, "step {step} has begun too early");
