@@ -13,6 +13,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* sched_setaffinity, process_vm_readv */
 #endif
+#include <errno.h>
 #include <limits.h>
 #include <sched.h>
 #include <signal.h>
@@ -57,26 +58,46 @@ static void pair_lost(void)
     peer_fail("the other rank", PAIR_LOST);
 }
 
-/* Handles the end of the second rank. By a signal, because the first one may be within a library,
- * waiting for a lock in shared memory that the second one has taken with it. */
-static void pair_child(int signal, siginfo_t *info, void *context)
+/* The process of the second rank, for the first one. */
+static pid_t pair_second;
+
+/* Handles the end of a process that the first rank has started: of the second rank, or of one that
+ * a library has started. By a signal, because this rank may be within a library, waiting for a lock
+ * in shared memory that the second one has taken with it. */
+static void pair_child(int signal)
 {
     static const char words[] = "the other rank: " PAIR_LOST "\n";
-    (void)signal, (void)context;
-    if (info->si_code == CLD_EXITED && info->si_status == 0)
+    siginfo_t info = {0};
+    int before = errno;
+    (void)signal;
+    if (waitid(P_PID, (id_t)pair_second, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+        info.si_pid == 0 || (info.si_code == CLD_EXITED && info.si_status == 0)) {
+        errno = before;
         return;
+    }
     /* If this cannot be said, the status says it. */
     ssize_t said = write(STDERR_FILENO, words, sizeof words - 1);
     _exit(said < 0 ? 3 : 2);
 }
 
-/* Prepares for the end of the second rank. */
-static void pair_watch(void)
+/* Starts the second rank, whose end the first one then notices. Returns this rank's number. */
+static int pair_start(void)
 {
-    struct sigaction action = {.sa_flags = SA_SIGINFO | SA_RESTART | SA_NOCLDSTOP};
-    action.sa_sigaction = pair_child;
-    if (sigaction(SIGCHLD, &action, NULL) != 0)
+    struct sigaction action = {.sa_handler = pair_child, .sa_flags = SA_RESTART | SA_NOCLDSTOP};
+    sigset_t ends;
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGCHLD);
+    /* The handler needs to know which process it is. */
+    sigprocmask(SIG_BLOCK, &ends, NULL);
+    pair_second = fork();
+    if (pair_second < 0)
+        peer_fail("fork", "the second rank cannot be started");
+    if (pair_second == 0)
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    else if (sigaction(SIGCHLD, &action, NULL) != 0)
         peer_fail("sigaction", "the end of the second rank would not be seen");
+    sigprocmask(SIG_UNBLOCK, &ends, NULL);
+    return pair_second == 0;
 }
 
 /* Tells the processor that this rank only waits. */
@@ -190,13 +211,7 @@ static int pair_main(int argc, char **argv, const struct peer_program *program)
     if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets) != 0)
         peer_fail("socketpair", "there is no pair of sockets");
     pair_share();
-    pair_watch();
-    pid_t child = fork();
-    if (child < 0)
-        peer_fail("fork", "the second rank cannot be started");
-    peer.rank = child == 0;
-    if (peer.rank == 1)
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    peer.rank = pair_start();
     pair_socket = sockets[peer.rank];
     close(sockets[1 - peer.rank]);
     peer_place(peer.rank);
@@ -209,7 +224,7 @@ static int pair_main(int argc, char **argv, const struct peer_program *program)
     /* Waiting for the second rank adds its processor time to this program's, which `portolan
      * bench` reads. */
     int status = 0;
-    if (peer.rank == 0 && waitpid(child, &status, 0) != child)
+    if (peer.rank == 0 && waitpid(pair_second, &status, 0) != pair_second)
         peer_fail("waitpid", "the second rank is lost");
     return status == 0 ? 0 : 2;
 }

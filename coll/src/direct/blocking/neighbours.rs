@@ -123,7 +123,7 @@ unsafe fn show<D: Device>(
     messages: &mut Messages,
 ) -> Result<Place> {
     let room = shown.room(destinations);
-    // SAFETY: the header tells how long it is.
+    // SAFETY: the header tells how long it is, or the first word of the cell.
     let to = unsafe { steps.my_place(room, LONG_ALONG)? };
     // SAFETY: from the caller; the place is this rank's, free, and has the room. Without such a
     // place, the chunk is as free.

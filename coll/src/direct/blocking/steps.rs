@@ -13,7 +13,8 @@
 //! (a root that only sends, for instance), it looks at the others' `done` words. A rank writes its
 //! `done` word after every step with a chunk in which not all ranks look at all others, and after
 //! every fourth step in any case. That is often enough for a rank that waits for one, because a
-//! rank is never [`CHUNKS`] steps ahead of such a word's owner.
+//! rank is never [`CHUNKS`] steps ahead of such a word's owner. A rank with data for a long place
+//! looks at those words, too, without waiting, to use a place again as soon as possible.
 //!
 //! **How a step begins and ends.** Every step begins with a call that waits for its place, and ends
 //! with one that counts it:
@@ -259,7 +260,8 @@ impl<'a, D: Device> Steps<'a, D> {
     /// which the cell then says. The chunk is free in either case.
     ///
     /// # Safety
-    /// If `len` is more than a chunk holds, the cell contains nothing else.
+    /// If `len` is more than a chunk holds, the cell contains nothing else but a length, in its
+    /// first word.
     #[inline]
     pub(in crate::direct) unsafe fn my_place(
         &mut self,
@@ -271,7 +273,9 @@ impl<'a, D: Device> Steps<'a, D> {
         if len <= self.chunk() {
             return Ok(Some(self.mine(place)));
         }
-        self.look_at_done();
+        if len <= limit {
+            self.look_at_done();
+        }
         let (device, pool, cell) = (
             self.comm.device(),
             &self.boards.pool,
@@ -495,8 +499,8 @@ impl<'a, D: Device> Steps<'a, D> {
     /// Publishes how many steps this rank has finished.
     fn publish(&self) {
         let own = self.boards.own();
-        // SAFETY: a board of this communicator. Release: pairs with the Acquire load in
-        // `await_done`; all of this rank's reads come before it.
+        // SAFETY: a board of this communicator. Release: pairs with the Acquire loads in
+        // `await_done` and `look_at_done`; all of this rank's reads come before it.
         unsafe { self.boards.map.done(own) }.store(self.step, Ordering::Release);
         self.wake_all();
     }

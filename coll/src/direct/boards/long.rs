@@ -26,7 +26,7 @@ pub(in crate::direct) const LONG: usize = 16 * CHUNK;
 /// The same limit along the edges of a topology, where all ranks show data at the same time: blocks
 /// of 2 MiB, or lists of two of half that length. (On an EPYC of family 26 with near cores, time
 /// relative to messages. An allgather around a ring at 512 KiB, 1 MiB and 1.8 MB: with two ranks
-/// 0.58, 0.48 and 0.66; with four on two cores 0.36, 0.36 and 0.71; with eight 0.27, 0.8 and 0.84.
+/// 0.58, 0.47 and 0.66; with four on two cores 0.36, 0.36 and 0.71; with eight 0.27, 0.40 and 0.84.
 /// An alltoall with two blocks of 256, 512 and 900 KiB: 0.91, 0.82 and 0.79; 0.49, 0.57 and 0.68;
 /// 0.41, 0.56 and 0.84.)
 pub(in crate::direct) const LONG_ALONG: usize = 2 * LONG;
@@ -126,7 +126,7 @@ impl Long {
     ///
     /// # Safety
     /// `cell` is the data of this rank's cell of the step. The cell is free, and so would the chunk
-    /// of the step be.
+    /// of the step be. (Its first word is not written.)
     pub(in crate::direct) unsafe fn show<D: Device>(
         &self,
         (device, pool): (&D, &Pool),
@@ -135,7 +135,7 @@ impl Long {
         cell: *mut u8,
     ) -> Option<*mut u8> {
         let mut own = lock(&self.own);
-        let place = (len <= limit).then(|| own.place(device, pool, (step, proved), len));
+        let place = (len <= limit).then(|| own.place((device, pool), (step, proved), (len, limit)));
         let (region, offset) = match place.flatten() {
             Some((region, offset)) => (Some(region), offset),
             None => (None, 0),
@@ -196,20 +196,22 @@ impl Long {
 
 impl Own {
     /// A region with room for `len` bytes, and the offset of a place in it for this step; `None` if
-    /// there is no memory.
+    /// there is no memory. A region has twice the room of the one before, as far as there can be
+    /// blocks of that length (`limit`), so that the earlier ones take no more memory than the last.
     fn place<D: Device>(
         &mut self,
-        device: &D,
-        pool: &Pool,
+        (device, pool): (&D, &Pool),
         (step, proved): (u32, u32),
-        len: usize,
+        (len, limit): (usize, usize),
     ) -> Option<(Region, usize)> {
         let each = |region: &Region| region.len / CHUNKS as usize;
-        let fits = self.regions.last().filter(|region| each(region) >= len);
-        let region = match fits {
-            Some(&region) => region,
+        let last = self.regions.last().copied();
+        let region = match last.filter(|region| each(region) >= len) {
+            Some(region) => region,
             None => {
-                let all = len.next_multiple_of(CHUNK) * CHUNKS as usize;
+                let twice = last.map_or(0, |region| 2 * each(&region));
+                let room = len.max(twice.min(limit)).next_multiple_of(CHUNK);
+                let all = room * CHUNKS as usize;
                 let fresh = pool.take_long(device, all).filter(|_| there_is_memory())?;
                 self.regions.push(fresh);
                 self.places = Places::default();

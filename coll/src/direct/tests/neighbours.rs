@@ -646,7 +646,7 @@ fn memory_of_long_places_grows_and_is_used_again() {
                     .unwrap()
                     .as_ref()
             };
-            for len in [90_000, 120_000, 100_000, 135_000] {
+            for len in [90_000, 120_000, 200_000, 230_000] {
                 let mut send: Vec<u32> = (0..len).map(|at| item(rank, 0, 0, at)).collect();
                 let mut recv = vec![0; 2 * len];
                 let operation = Operation::NeighbourAllgather {
@@ -662,7 +662,8 @@ fn memory_of_long_places_grows_and_is_used_again() {
                 let right = |(at, got): (usize, &u32)| *got == item(1 - rank, 0, 0, at % len);
                 assert!(recv.iter().enumerate().all(right), "{len}");
             }
-            // The third of the four lengths fits in the memory that was taken for the second.
+            // The third of the four lengths fits in the memory that was taken for the second, which
+            // has twice the room of the first.
             let own = boards().unwrap().long.own();
             assert_eq!(own.len(), 3);
             taken.push(own.iter().map(|region| region.ptr).collect::<Vec<_>>());

@@ -110,23 +110,21 @@ impl<D: Device> Steps<'_, D> {
 
     /// Finds out which steps all ranks have finished, as far as they have said, without waiting.
     pub(super) fn look_at_done(&mut self) {
-        if self.proved == self.step {
-            return;
-        }
-        let boards = self.boards;
-        let behind = |(board, _)| {
+        let (boards, mut furthest) = (self.boards, 0);
+        for (board, _) in boards.others() {
             // SAFETY: a board of this communicator, mapped as long as it lives. Acquire: pairs with
             // the Release store in `publish`; all of the rank's reads of this rank's places
             // happened before it.
             let done = unsafe { boards.map.done(board) }.load(Ordering::Acquire);
             // It may be ahead of this rank.
-            (self.step.wrapping_sub(done) as i32).max(0) as u32
-        };
-        let furthest = boards.others().map(behind).max().unwrap_or(0);
-        // A rank's cells may have proved more than its word says.
-        if furthest < self.step.wrapping_sub(self.proved) {
-            self.proved = self.step.wrapping_sub(furthest);
+            let behind = (self.step.wrapping_sub(done) as i32).max(0) as u32;
+            if behind >= self.step.wrapping_sub(self.proved) {
+                // The cells have proved as much.
+                return;
+            }
+            furthest = behind.max(furthest);
         }
+        self.proved = self.step.wrapping_sub(furthest);
     }
 
     /// The length in a header that has been waited for.
