@@ -78,7 +78,7 @@ struct Own {
 
 /// The places of a region, and the step in which each was used last: the latest one first.
 #[derive(Debug)]
-struct Places([(usize, Option<u32>); CHUNKS as usize]);
+pub(in crate::direct) struct Places([(usize, Option<u32>); CHUNKS as usize]);
 
 impl Default for Places {
     fn default() -> Self {
@@ -90,7 +90,7 @@ impl Places {
     /// Takes a place for a step: the one used last of those that are free, because it is most
     /// likely in a cache. All ranks have finished the steps before `proved`, which is fewer than
     /// [`CHUNKS`] steps back, so one is free.
-    fn take(&mut self, step: u32, proved: u32) -> usize {
+    pub(in crate::direct) fn take(&mut self, step: u32, proved: u32) -> usize {
         let open = step.wrapping_sub(proved);
         debug_assert!(open < CHUNKS, "step {step} has begun too early");
         let is_free = |used: u32| step.wrapping_sub(used) > open;
@@ -282,27 +282,24 @@ mod scarce {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::simulate::Random;
 
     #[test]
     fn a_place_that_somebody_may_read_is_not_taken() {
-        let mut seed = 7u32;
-        let mut random = |below: u32| {
-            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (seed >> 16) % below
-        };
+        let mut random = Random::new(7);
         let mut places = Places::default();
         let mut used = Vec::new();
         // Step numbers start over on the way.
         let mut step = 0u32.wrapping_sub(500);
         for _ in 0..1000 {
             // So many steps the slowest rank is behind.
-            let proved = step.wrapping_sub(random(CHUNKS));
+            let proved = step.wrapping_sub(random.below(CHUNKS as usize) as u32);
             let place = places.take(step, proved);
             let is_open = |&&(_, when): &&(usize, u32)| when.wrapping_sub(proved) as i32 >= 0;
             let mut open = used.iter().rev().take(CHUNKS as usize).filter(is_open);
             assert!(open.all(|&(other, _)| other != place), "{step}: {used:?}");
             used.push((place, step));
-            step = step.wrapping_add(1 + random(3));
+            step = step.wrapping_add(1 + random.below(3) as u32);
         }
     }
 

@@ -2,10 +2,12 @@
 //! an order drawn from a seed. No cell may be written that a rank has yet to read, and no rank may
 //! wait for ever.
 //!
-//! The model covers `Steps::room`, `room_wide`, `post`, `header_of`, `next` and `next_published`;
-//! the constants are theirs.
+//! The model covers `Steps::room`, `room_wide`, `my_place`, `look_at_done`, `post`, `header_of`,
+//! `next` and `next_published`; the constants are theirs, and the choice of a long place is that of
+//! ranks.
 
 use crate::direct::boards::board::{CELLS, CHUNKS};
+use crate::direct::boards::long::Places;
 use crate::simulate::Random;
 
 /// What happens in a step, the same for all ranks.
@@ -17,6 +19,8 @@ struct Kind {
     upwards: bool,
     /// Whether data is in chunks.
     chunk: bool,
+    /// Whether it is in a long place instead of a chunk.
+    long: bool,
     /// Whether it is in two chunks, of this step and the next; all ranks then look at all others.
     wide: bool,
     /// Whether nothing is shown: the number skipped before a wide step, and the second number of
@@ -28,6 +32,7 @@ const SKIPPED: Kind = Kind {
     root: None,
     upwards: false,
     chunk: false,
+    long: false,
     wide: false,
     skipped: true,
 };
@@ -47,6 +52,8 @@ struct Model {
     /// Indexed by rank and cell, and by rank and chunk: the step whose data is in it.
     cells: Vec<Vec<u32>>,
     chunks: Vec<Vec<u32>>,
+    /// The same for the long places, and which of them a rank uses next.
+    longs: Vec<(Vec<u32>, Places)>,
     kinds: Vec<Kind>,
 }
 
@@ -61,6 +68,9 @@ impl Model {
             ranks: vec![first; ranks],
             cells: vec![vec![0; CELLS as usize]; ranks],
             chunks: vec![vec![0; CHUNKS as usize]; ranks],
+            longs: (0..ranks)
+                .map(|_| (vec![0; CHUNKS as usize], Places::default()))
+                .collect(),
             kinds,
         }
     }
@@ -114,7 +124,12 @@ impl Model {
         }
         self.overwrite(me, step, self.cells[me][(step % CELLS) as usize]);
         self.cells[me][(step % CELLS) as usize] = step;
-        if writes_chunk {
+        if writes_chunk && kind.long {
+            let proved = self.look_at_done(me, step);
+            let place = self.longs[me].1.take(step, proved);
+            self.overwrite(me, step, self.longs[me].0[place]);
+            self.longs[me].0[place] = step;
+        } else if writes_chunk {
             for number in step..=last {
                 let chunk = (number % CHUNKS) as usize;
                 self.overwrite(me, step, self.chunks[me][chunk]);
@@ -126,6 +141,13 @@ impl Model {
         self.ranks[me].left = left.collect();
         self.ranks[me].posted = true;
         true
+    }
+
+    fn look_at_done(&mut self, me: usize, step: u32) -> u32 {
+        let others = (0..self.ranks.len()).filter(|&rank| rank != me);
+        let least = others.fold(step, |least, rank| least.min(self.ranks[rank].done));
+        self.ranks[me].proved = self.ranks[me].proved.max(least);
+        self.ranks[me].proved
     }
 
     /// Checks that no rank has yet to read what is overwritten.
@@ -187,6 +209,7 @@ fn nothing_is_overwritten_and_nobody_waits_for_ever() {
             root: (random.below(8) >= 2 * bias).then(|| random.below(ranks)),
             upwards: random.below(3) == 0,
             chunk: random.below(3) == 0,
+            long: random.below(2) == 0,
             wide: false,
             skipped: false,
         };
