@@ -6,7 +6,10 @@ use portolan_core::{Device, ErrorKind, MemoryKind, Result, TypedBuf};
 use portolan_datatype::Layout;
 
 use super::{World, costs, on_all};
-use crate::direct::boards::long::{LONG_ALONG_SHARED, pretend_shared_vectors, without_memory};
+use crate::direct::boards::board::Header;
+use crate::direct::boards::long::{
+    LONG_ALONG, LONG_ALONG_SHARED, pretend_shared_vectors, without_memory,
+};
 use crate::simulate::Random;
 use crate::{BlocksArg, LayoutsArg, Many, Operation, run, start};
 
@@ -150,6 +153,25 @@ fn any_lengths_go_along_the_edges_of_any_graph() {
             }
         });
     }
+}
+
+/// The length is then in the cell, in front of the name of the long place, which a rank that is its
+/// own neighbour reads to the last byte.
+#[test]
+fn lengths_for_which_a_header_has_no_room_lie_on_boards() {
+    on_all(2, |world| {
+        pretend_shared_vectors(false);
+        let all = [0, 1];
+        let edges = || Edges::from(all.to_vec());
+        let graph = world
+            .dist_graph_create_adjacent(edges(), edges(), false)
+            .unwrap();
+        for len in [270_000, 540_000] {
+            let bytes = len * size_of::<u32>();
+            assert!(bytes <= LONG_ALONG && 2 * bytes >= Header::LONG);
+            both(&graph, &all, &all, |_, _, _| len);
+        }
+    });
 }
 
 #[test]
