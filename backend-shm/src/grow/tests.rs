@@ -194,6 +194,18 @@ fn what_grows_behind_another_packet_keeps_its_header() {
 }
 
 #[test]
+fn packets_grow_by_what_is_copied_fast() {
+    let parts = |by_words| [2048, 2049, 8192, 8193, EAGER].map(|len| part(len, true, by_words));
+    let [short, long] = [Some(PART), Some(PART_BY_LIBRARY)];
+    assert_eq!(parts(false), [None, short, short, short, short]);
+    assert_eq!(parts(true), [None, None, None, long, long]);
+    for (by_words, growing) in [(false, short), (true, long)] {
+        assert_eq!(part(EAGER, false, by_words), None, "in a row of others");
+        assert_eq!(part(EAGER + 1, false, by_words), growing);
+    }
+}
+
+#[test]
 fn parts_are_as_long_as_is_worth_while() {
     for takes in [false, true] {
         let mut ranks = pair(takes);

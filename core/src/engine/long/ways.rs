@@ -13,8 +13,9 @@
 //! 1. The first periods try every way [`TRIALS`](class::TRIALS) times, unless the ways are known
 //!    for another length; those costs are then believed at first. A way that is
 //!    [`FAR_WORSE`](class::FAR_WORSE) than the best after two trials is known well enough; later
-//!    trials of it take [`FEW`](sender::FEW) transfers. A trial of a way that is nearly as good as
-//!    the best one, and gets better, goes on for longer.
+//!    trials of it take [`FEW`](sender::FEW) transfers. If pulls are far worse, splits are left out
+//!    at first. A trial of a way that is nearly as good as the best one, and gets better, goes on
+//!    for longer.
 //! 2. After that each period takes the way with the least cost. A way's cost per byte follows its
 //!    measurements by a quarter of the difference (by half if it is not the best way). No
 //!    measurement counts for more than [`WORST`](class::WORST) times what was known, so that an

@@ -1,6 +1,6 @@
 //! What is known of messages of similar length: what each way costs, and which one is next.
 
-use crate::engine::long::ways::sender::{PERIOD, PROBE};
+use crate::engine::long::ways::sender::PERIOD;
 use crate::engine::long::ways::{ALL, Way};
 
 /// Periods that try a way before its cost is believed. More than one, because the first may have to
@@ -22,7 +22,8 @@ pub(super) const EARLY_RETRY: u32 = 128;
 pub(super) const FIRST_RETRY: u32 = 512;
 /// The same, once it has doubled as often as it may.
 pub(super) const LAST_RETRY: u32 = 4096;
-/// A way that costs this many times as much as the best one is far worse.
+/// A way that costs this many times as much as the best one is far worse. (At most 2, for what a
+/// pull tells about a split: `suppose_of_splits`.)
 pub(super) const FAR_WORSE: u64 = 2;
 
 /// What is known of messages of similar length.
@@ -31,7 +32,7 @@ pub(super) struct Class {
     /// Picoseconds per byte.
     pub(super) cost: [u64; ALL.len()],
     pub(super) trials: [u8; ALL.len()],
-    /// Whether the cost was taken over from another length.
+    /// Whether the cost was taken over from another length, or another way.
     pub(super) believed: [bool; ALL.len()],
     /// Picoseconds per byte of the unasked message that a stream stands for; and the number of
     /// copies that were measured.
@@ -138,7 +139,7 @@ impl Class {
     pub(super) fn tried(&mut self, way: Way, cost: u64, transfers: u32, enough: u32) {
         let so_far = self.trying.take().filter(|&(trying, ..)| trying == way);
         let (_, before, least) = so_far.unwrap_or((way, 0, u64::MAX));
-        let goes_on = enough == PROBE && self.is_promising(way, cost, so_far);
+        let goes_on = !self.is_far_worse(way) && self.is_promising(way, cost, so_far);
         let (transfers, least) = (before + transfers, least.min(cost));
         if transfers < enough || goes_on && transfers < 2 * PERIOD {
             self.trying = Some((way, transfers, least));
@@ -159,6 +160,16 @@ impl Class {
         better && best.is_some_and(|best| 2 * cost < 3 * best)
     }
 
+    /// Splits are not among the first trials if pulls are far worse than the best way. A split
+    /// takes at least half of a pull, which is no less than the best way then.
+    fn suppose_of_splits(&mut self, far_worse: Way) {
+        const SPLIT: usize = Way::Split as usize;
+        if far_worse == Way::Pull && self.trials[SPLIT] == 0 {
+            self.cost[SPLIT] = self.cost[Way::Pull as usize] / FAR_WORSE;
+            (self.trials[SPLIT], self.believed[SPLIT]) = (TRIALS, true);
+        }
+    }
+
     pub(super) fn learn(&mut self, way: Way, cost: u64, transfers: u32) {
         let before = self.best();
         let believed = std::mem::replace(&mut self.believed[way as usize], false);
@@ -177,6 +188,7 @@ impl Class {
         if self.is_far_worse(way) {
             // Another trial cannot make up for that.
             self.trials[way as usize] = TRIALS.max(self.trials[way as usize]);
+            self.suppose_of_splits(way);
         }
         self.left = self.left.saturating_sub(transfers);
         if self.best() != before {

@@ -17,8 +17,9 @@ pub(super) const FEW: u32 = 2;
 pub(super) const RESTS: u32 = 3;
 /// Transfers for which the peer's most recent way is assumed to be its way still.
 pub(super) const LED: u32 = 2 * PERIOD;
-/// Bytes of a period that tries another way, if they make fewer transfers than `PROBE`.
-pub(super) const PROBE_BYTES: u32 = 16 << 20;
+/// Bytes of a period that tries another way, if they make fewer transfers than `PROBE`: a process
+/// may have few messages that are so long, and a trial of few of them is a long time, too.
+pub(super) const PROBE_BYTES: u32 = 2 << 20;
 /// A transfer follows the one before it closely if the pause between them is at most this part of
 /// the period so far.
 pub(super) const GAP: u32 = 4;

@@ -47,6 +47,41 @@ fn what_is_far_worse_is_tried_with_few() {
     assert_eq!(sender.probe(), PROBE);
 }
 
+/// A process may have few messages that are so long.
+#[test]
+fn the_longer_the_messages_the_fewer_try_a_way() {
+    for (len, probe) in [
+        (1 << 12, PROBE),
+        (1 << 18, PROBE),
+        (1 << 19, 4),
+        (1 << 20, FEW),
+    ] {
+        let mut sender = Sender::new();
+        sender.class = class_of(len, false);
+        assert_eq!(sender.choose(|_| true).1, probe, "{len} bytes");
+    }
+}
+
+/// A split takes at least half of a pull.
+#[test]
+fn where_pulls_are_far_worse_splits_are_not_tried_at_first() {
+    for (pull, splits) in [(199, true), (200, false)] {
+        let mut class = Class::NEW;
+        let cost = |way| [100, pull, 90][way as usize];
+        let first = run(&mut class, 3 * usize::from(TRIALS), cost);
+        assert_eq!(first[Way::Split as usize] > 0, splits, "{pull}: {first:?}");
+        // Later on they are tried all the same, and then they count.
+        run(&mut class, 2 * EARLY_RETRY as usize, cost);
+        assert_eq!(class.best(), Some(Way::Split), "{pull}");
+    }
+    // What is known of splits is not replaced by what is supposed of them.
+    let mut class = Class::NEW;
+    (0..TRIALS).for_each(|_| class.learn(Way::Stream, 100, 1));
+    class.learn(Way::Split, 170, 1);
+    (0..TRIALS).for_each(|_| class.learn(Way::Pull, 300, 1));
+    assert_eq!(class.choose(|_| true), (Way::Split, true));
+}
+
 #[test]
 fn a_change_is_noticed() {
     let mut class = Class::NEW;
@@ -462,9 +497,11 @@ fn a_way_is_tried_again_soon() {
 
 #[test]
 fn a_trial_that_gets_better_goes_on() {
-    let periods = |costs: &[u64], enough| {
+    let periods = |costs: &[u64], enough, far_worse: bool| {
         let mut class = Class::NEW;
-        run(&mut class, 2, |_| 100);
+        run(&mut class, TRIALS.into(), |_| 100);
+        let before = if far_worse { TRIALS } else { 0 };
+        (0..before).for_each(|_| class.learn(Way::Pull, 300, 1));
         let mut tried = 0;
         for &cost in costs {
             class.tried(Way::Pull, cost, enough, enough);
@@ -475,17 +512,17 @@ fn a_trial_that_gets_better_goes_on() {
         }
         (tried, class.cost[Way::Pull as usize])
     };
-    assert_eq!(periods(&[140, 120, 110, 80, 79, 50], PROBE), (5, 79));
-    assert_eq!(
-        periods(&[200, 100], PROBE),
-        (1, 200),
-        "a way that is much worse"
-    );
-    assert_eq!(periods(&[140, 120], FEW), (1, 140), "of few transfers");
+    for enough in [PROBE, FEW] {
+        let better = periods(&[140, 120, 110, 80, 79, 50], enough, false);
+        assert_eq!(better, (5, 79), "of {enough} transfers");
+        let worse = periods(&[200, 100], enough, false);
+        assert_eq!(worse, (1, 200), "a way that is much worse");
+    }
+    assert_eq!(periods(&[140, 120], FEW, true).0, 1, "a far worse way");
     let falling: Vec<u64> = (0..100)
         .map(|nth| 149 - nth)
         .map(|cost| cost * cost / 149)
         .collect();
-    let (tried, _) = periods(&falling, PROBE);
+    let (tried, _) = periods(&falling, PROBE, false);
     assert!(tried <= 2 * PERIOD / PROBE, "not for ever: {tried}");
 }
