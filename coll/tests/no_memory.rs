@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 
 use common::{World, on_ranks};
 use portolan_coll::inter::{self, InterOperation};
-use portolan_coll::{Counters, Many, Operation, Options, Persistent, counted, run};
+use portolan_coll::{Counters, Many, Operation, Options, Persistent, counted, run, select};
 use portolan_core::comm::{InterCommunicator, RemoteLeader, Tag};
 use portolan_core::transport::memory;
 use portolan_core::{Device, ErrorKind, MemoryKind, Result, TypedBuf};
@@ -130,45 +130,55 @@ fn a_persistent_operation_of_two_groups_without_memory_was_not_compared() {
     });
 }
 
-/// Two ranks leave an allreduce of this length to messages. Once they have agreed to do so, the
-/// rank that has no memory for it owes the other one a message.
+/// An alltoall of this length, of data that does not lie in one piece, tries messages after eight
+/// operations over boards, and the algorithm that the table names needs memory for them. Once the
+/// ranks have agreed on messages, the rank that has no memory owes the other one a message.
 #[test]
 fn a_rank_without_memory_does_not_keep_the_other_waiting() {
     const LEN: usize = 96 << 10;
-    on_ranks(memory::network(2), &Options::default(), |world| {
-        let layout = Layout::of::<u8>();
-        let sum = |values: &mut [u8]| {
-            let allreduce = Operation::Allreduce {
-                send: None,
-                recv: few(values, LEN, &layout),
-                op: &Op::SUM,
+    const OVER_BOARDS: usize = 8;
+    let mut options = Options::default();
+    options.table = select::Table::with(select::parse("alltoall bruck").unwrap());
+    on_ranks(memory::network(2), &options, |world| {
+        // Every other byte.
+        let layout = Layout::resized(&Layout::of::<u8>(), 0, 2).unwrap();
+        let me = world.rank() as usize;
+        let exchange = |mine: &mut [u8], theirs: &mut [u8]| {
+            let alltoall = Operation::Alltoall {
+                send: Some(Many::Equal(few(mine, LEN, &layout))),
+                recv: Many::Equal(few(theirs, LEN, &layout)),
             };
-            // SAFETY: the buffer outlives the call.
-            unsafe { run(world, &allreduce) }
+            // SAFETY: the buffers outlive the call.
+            unsafe { run(world, &alltoall) }
         };
-        let me = world.rank();
         // SAFETY: a barrier has no buffers.
         unsafe { run(world, &Operation::Barrier) }.unwrap();
-        for round in 0..6 {
-            let mut values = vec![1 + me as u8; LEN];
+        for round in 0..OVER_BOARDS + 6 {
+            let by_messages = round >= OVER_BOARDS;
+            let mut mine = vec![1 + me as u8; 4 * LEN];
+            let mut theirs = vec![9; 4 * LEN];
             let before = counted(world, Counters::Messages);
             // Only the first operation allocates: its memory is kept for the others.
-            NONE_LEFT.set(round == 0 && me == 0);
-            let outcome = sum(&mut values);
+            let is_first = round == OVER_BOARDS;
+            NONE_LEFT.set(is_first && me == 0);
+            let outcome = exchange(&mut mine, &mut theirs);
             NONE_LEFT.set(false);
-            assert_eq!(counted(world, Counters::Messages), before + 1);
-            match (round, me) {
-                (0, 0) => {
+            let sent = counted(world, Counters::Messages) - before;
+            assert_eq!(sent, u64::from(by_messages), "round {round}");
+            match (is_first, me) {
+                (true, 0) => {
                     has_no_memory(outcome);
-                    assert_eq!(values, [1; LEN]);
+                    assert!(theirs[2 * LEN..] == [9; 2 * LEN]);
                 }
-                (0, _) => {
+                (true, _) => {
                     let error = outcome.unwrap_err();
                     assert_eq!(error.kind(), ErrorKind::InvalidCount, "{error}");
                 }
                 _ => {
                     outcome.unwrap();
-                    assert_eq!(values, [3; LEN]);
+                    let all = theirs.chunks_exact(2).enumerate();
+                    let from = |at: usize| 1 + (at / LEN) as u8;
+                    assert!({ all }.all(|(at, pair)| *pair == [from(at), 9]));
                 }
             }
         }

@@ -255,6 +255,11 @@ impl<'a> Items<'a> {
         self.count * self.layout.size()
     }
 
+    /// The operator.
+    pub(in crate::direct) fn op(&self) -> &'a Op {
+        self.op
+    }
+
     /// Whether the data is one run of bytes that begins at displacement 0.
     pub(in crate::direct) fn is_contiguous(&self) -> bool {
         self.contiguous

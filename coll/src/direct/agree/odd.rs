@@ -141,6 +141,17 @@ pub(in crate::direct) fn described(me: u32, (kind, len): (Kind, usize), odd: Odd
         Some(known) if known.text() == name && odd.len == len as u64 && !mine.matches(theirs) => {
             return other_type(kind, odd);
         }
+        Some(known @ (Kind::Allreduce | Kind::AllreduceHalved))
+            if known != kind && known.text() == name && odd.len == len as u64 =>
+        {
+            let sorts = ["a predefined operator", "an operator of the program"];
+            let of = |kind| sorts[usize::from(kind == Kind::AllreduceHalved)];
+            let (theirs, mine) = (of(known), of(kind));
+            (
+                ErrorKind::InvalidArgument,
+                format!("rank {rank} took part in {name} with {theirs} where this rank has {mine}"),
+            )
+        }
         Some(known) if known.text() == name && odd.len == len as u64 => (
             ErrorKind::InvalidCount,
             format!("rank {rank} took part in {name} with other lengths than this rank"),

@@ -8,6 +8,7 @@
 //! - [`exchange`]: every rank learns from every other, in few rounds
 //! - [`moves`]: allgather and alltoall over boards, with all their forms
 //! - [`neighbours`]: neighbour collectives over boards
+//! - [`pair`]: allreduces of two ranks
 //! - [`pulled`]: copies from other ranks' buffers
 //! - [`reduce`]: reductions over boards
 //! - [`rooted`]: gather and scatter over boards
@@ -22,6 +23,7 @@ pub(super) mod common_way;
 pub(super) mod exchange;
 pub(super) mod moves;
 pub(super) mod neighbours;
+pub(super) mod pair;
 pub(super) mod pulled;
 pub(super) mod reduce;
 pub(super) mod rooted;

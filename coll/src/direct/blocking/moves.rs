@@ -55,12 +55,17 @@ pub(in crate::direct) unsafe fn allgather<D: Device>(
         // all of the data.
         unsafe { mine.read(at, steps.mine(place), chunk.min(len - at.min(len))) };
         let keep = |steps: &Steps<'_, D>| {
-            // Copies from the place on the board, because that is in a cache. For blocks too large
-            // for any cache, reading the source from memory twice would cost more than everything
-            // else.
-            // SAFETY: this part of the rank's contribution was copied to the place above; the block
-            // is the caller's.
-            unsafe { own.write(at, steps.mine(place), chunk.min(len - at.min(len))) };
+            // The part was read just now, so it is in a cache. (From the board, which the others
+            // are reading, it would take longer.)
+            let now = chunk.min(len - at.min(len));
+            // SAFETY: from the caller; this part of the rank's contribution was copied to the place
+            // above.
+            unsafe {
+                match mine.is_contiguous() {
+                    true => own.write(at, mine.address().wrapping_add(at), now),
+                    false => own.write(at, steps.mine(place), now),
+                }
+            }
         };
         if send.is_some() && takes {
             keep(&steps);

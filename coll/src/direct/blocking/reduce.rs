@@ -8,17 +8,21 @@
 use portolan_core::{Device, Result};
 
 use crate::direct::agree::counts;
-use crate::direct::blocking::exchange::{self, ASIDE, PAIR, RADIX};
+use crate::direct::blocking::exchange::{self, ASIDE, RADIX};
+use crate::direct::blocking::pair;
 use crate::direct::blocking::steps::{Steps, Way};
 use crate::direct::blocking::to_root::{self, Goal};
 use crate::direct::boards::board::{IN_CELL, Kind, Place};
-use crate::direct::boards::limits::by_messages;
 use crate::direct::data::Items;
 use crate::schedule::part;
 
 /// The most bytes that a rank reads from others if all ranks combine the same vector. That saves
 /// one wait out of two.
 const TOGETHER: usize = 64 << 10;
+
+/// The shortest vector, in bytes, of which each of two ranks combines one half if the operator is
+/// the program's, which may take long.
+const HALVED: usize = 16 << 10;
 
 /// The largest number of ranks with which the root of a long reduction combines everything: the
 /// others then only write, and no rank waits for partial results. (Two pinned processes take 9 µs
@@ -48,19 +52,23 @@ pub(in crate::direct) unsafe fn allreduce<D: Device>(
     from: *mut u8,
     to: *mut u8,
 ) -> Result<Way> {
-    let (kind, len) = (Kind::Allreduce, items.shown_len());
-    if by_messages(kind, steps.size(), items.len() as u64) {
-        let mut steps = steps;
-        steps.announce(kind, len)?;
-        return steps.end_by(Way::Messages, kind, len);
-    }
+    let is_pair = steps.size() == 2 && items.room() > IN_CELL;
     // SAFETY: from the caller.
     unsafe {
-        let is_long = steps.size() == 2 && items.room() >= PAIR;
-        if is_short(items, steps.size()) && !is_long {
-            exchange::allreduce(steps, items, kind, from, to)
+        if is_pair && items.room() >= HALVED && items.op().predefined().is_none() {
+            in_parts(
+                steps,
+                items,
+                Goal::All(Kind::AllreduceHalved),
+                from,
+                Some(to),
+            )
+        } else if is_pair {
+            pair::allreduce(steps, items, from, to)
+        } else if is_short(items, steps.size()) {
+            exchange::allreduce(steps, items, Kind::Allreduce, from, to)
         } else {
-            in_parts(steps, items, Goal::All, from, Some(to))
+            in_parts(steps, items, Goal::All(Kind::Allreduce), from, Some(to))
         }
     }
 }
@@ -258,13 +266,19 @@ pub(in crate::direct) unsafe fn reduce_scatter<D: Device>(
         let now = |rank: usize| items.with(blocks.of(rank).saturating_sub(first).min(each));
         steps.room(place)?;
         let shown = steps.mine(place).wrapping_add(skip);
-        let mut begin = 0;
+        let (mut begin, mut own) = (0, from);
         for rank in 0..ranks {
+            let source = items.nth(from, begin + first);
+            begin += blocks.of(rank);
+            if rank == me {
+                // Nobody else reads it.
+                own = source;
+                continue;
+            }
             let to = now(rank).on_board(shown.wrapping_add(rank * share));
             // SAFETY: from the caller; the place is this rank's, free, and has room for a share per
             // rank.
-            unsafe { now(rank).copy(items.nth(from, begin + first), to) };
-            begin += blocks.of(rank);
+            unsafe { now(rank).copy(source, to) };
         }
         if let Some(sum) = sum {
             // SAFETY: the cell is free; its data begins after the checksum.
@@ -282,9 +296,12 @@ pub(in crate::direct) unsafe fn reduce_scatter<D: Device>(
             break;
         }
         let (mine, to) = (now(me), items.nth(result, first));
-        let at = |rank: usize| {
-            let place = steps.at(rank as u32, place);
-            mine.on_board(place.wrapping_add(skip + me * share))
+        let at = |rank: usize| match rank == me {
+            true => own,
+            false => {
+                let place = steps.at(rank as u32, place);
+                mine.on_board(place.wrapping_add(skip + me * share))
+            }
         };
         let takes = takes(&steps);
         // SAFETY: all ranks have posted shares of the same length for this rank alone, valid for

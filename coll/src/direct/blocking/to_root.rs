@@ -7,7 +7,7 @@
 
 use portolan_core::{Device, Result};
 
-use crate::direct::blocking::exchange::{self, shown_at};
+use crate::direct::blocking::exchange::{self, or_own, shown_at};
 use crate::direct::blocking::reduce::takes;
 use crate::direct::blocking::steps::{Steps, Way};
 use crate::direct::boards::board::{CHUNK, CHUNKS, Kind, Place};
@@ -16,7 +16,8 @@ use crate::direct::data::Items;
 /// Which ranks want the result of a reduction.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::direct) enum Goal {
-    All,
+    /// All of them, in an operation of this kind.
+    All(Kind),
     Root(u32),
 }
 
@@ -25,7 +26,7 @@ impl Goal {
     #[inline]
     pub(in crate::direct) fn kind(self, rank: u32) -> Kind {
         match self {
-            Self::All => Kind::Allreduce,
+            Self::All(kind) => kind,
             Self::Root(root) if root == rank => Kind::ReduceAwaited,
             Self::Root(_) => Kind::Reduce,
         }
@@ -34,7 +35,7 @@ impl Goal {
     /// The kind of the operation as a whole.
     pub(in crate::direct) fn operation(self) -> Kind {
         match self {
-            Self::All => Kind::Allreduce,
+            Self::All(kind) => kind,
             Self::Root(_) => Kind::Reduce,
         }
     }
@@ -50,8 +51,9 @@ impl Goal {
         steps: &mut Steps<'_, D>,
         len: usize,
     ) -> Result<()> {
-        let Self::Root(root) = self else {
-            return steps.expect_all(Kind::Allreduce, len);
+        let root = match self {
+            Self::All(kind) => return steps.expect_all(kind, len),
+            Self::Root(root) => root,
         };
         steps.settle();
         let mut roots = u32::from(steps.rank() == root);
@@ -81,8 +83,13 @@ impl Goal {
     }
 }
 
-/// All ranks show the root their contributions. (The root does too, in case others disagree about
-/// the way.)
+/// Whether a rank shows its contribution. The root does so only if the result would overwrite it.
+/// Nobody else reads what the root shows.
+fn shows(from: *mut u8, to: Option<*mut u8>) -> bool {
+    to.is_none_or(|to| std::ptr::eq(from, to))
+}
+
+/// All ranks show the root their contributions.
 ///
 /// # Safety
 /// As [`allreduce`](crate::direct::blocking::reduce::allreduce).
@@ -96,15 +103,18 @@ pub(in crate::direct) unsafe fn at_once<D: Device>(
     let (goal, len) = (Goal::Root(root), items.shown_len());
     let place = Place::of(items.room());
     steps.room(place)?;
-    // SAFETY: from the caller; the place is this rank's, and free.
-    unsafe { items.copy(from, items.on_board(steps.mine(place))) };
+    if shows(from, to) {
+        // SAFETY: from the caller; the place is this rank's, and free.
+        unsafe { items.copy(from, items.on_board(steps.mine(place))) };
+    }
     steps.post(goal.kind(steps.rank()), len);
     if let Some(to) = to {
         for rank in steps.others() {
             steps.expect(rank, Kind::Reduce, len)?;
         }
         if !steps.disagree() {
-            let (shown, takes) = (shown_at(&steps, items, place), takes(&steps));
+            let shown = or_own(steps.rank(), from, to, shown_at(&steps, items, place));
+            let takes = takes(&steps);
             // SAFETY: all have posted the same number of items, which this rank alone reads; `to`
             // is the caller's.
             unsafe {
@@ -138,12 +148,10 @@ pub(in crate::direct) unsafe fn in_chunks<D: Device>(
     for first in (0..items.count).step_by(each) {
         let round = items.with(each.min(items.count - first));
         steps.room(Place::Chunk)?;
-        // SAFETY: from the caller; the chunk is this rank's, free, and has room for the round.
-        unsafe {
-            round.copy(
-                items.nth(from, first),
-                round.on_board(steps.mine(Place::Chunk)),
-            );
+        if shows(from, to) {
+            let chunk = round.on_board(steps.mine(Place::Chunk));
+            // SAFETY: from the caller; the chunk is this rank's, free, and has room for the round.
+            unsafe { round.copy(items.nth(from, first), chunk) };
         }
         steps.post(goal.kind(steps.rank()), len);
         if first == 0 {
@@ -161,7 +169,9 @@ pub(in crate::direct) unsafe fn in_chunks<D: Device>(
         }
         if let Some(to) = to {
             let target = items.nth(to, first);
-            let (shown, takes) = (shown_at(&steps, &round, Place::Chunk), takes(&steps));
+            let shown = shown_at(&steps, &round, Place::Chunk);
+            let shown = or_own(steps.rank(), items.nth(from, first), target, shown);
+            let takes = takes(&steps);
             // SAFETY: all have posted the same number of items, which this rank alone reads; `to`
             // is the caller's.
             unsafe {

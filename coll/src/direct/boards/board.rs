@@ -400,6 +400,9 @@ pub(in crate::direct) enum Kind {
     /// A reduction by many ranks. Its length field also holds the root that the rank names.
     ReduceInRounds,
     Allreduce,
+    /// A long allreduce of two ranks with an operator of the program, of which each rank combines
+    /// one half. (It takes more steps than others of its length.)
+    AllreduceHalved,
     ReduceScatter,
     /// A reduce-scatter with blocks of several lengths. A checksum of the lengths tells the ranks
     /// whether they agree.
@@ -417,7 +420,7 @@ pub(in crate::direct) enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 28] = [
+    const ALL: [Self; 29] = [
         Self::Barrier,
         Self::Bcast,
         Self::BcastMore,
@@ -438,6 +441,7 @@ impl Kind {
         Self::ReduceAwaited,
         Self::ReduceInRounds,
         Self::Allreduce,
+        Self::AllreduceHalved,
         Self::ReduceScatter,
         Self::ReduceScatterUneven,
         Self::Scan,
@@ -464,6 +468,7 @@ impl Kind {
                 | Self::ReduceAwaited
                 | Self::ReduceInRounds
                 | Self::Allreduce
+                | Self::AllreduceHalved
                 | Self::ReduceScatter
                 | Self::ReduceScatterUneven
                 | Self::Scan
@@ -484,7 +489,7 @@ impl Kind {
             Self::Alltoall => "an alltoall",
             Self::AlltoallListed => "an alltoallv",
             Self::Reduce | Self::ReduceAwaited | Self::ReduceInRounds => "a reduce",
-            Self::Allreduce => "an allreduce",
+            Self::Allreduce | Self::AllreduceHalved => "an allreduce",
             Self::ReduceScatter | Self::ReduceScatterUneven => "a reduce-scatter",
             Self::Scan => "a scan",
             Self::Exscan => "an exscan",

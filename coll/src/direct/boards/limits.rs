@@ -1,22 +1,9 @@
 //! Up to what length boards are used.
 //!
 //! All data that goes through a chunk is copied twice, by cores that wait for each other. From some
-//! length on messages win, because they go from buffer to buffer where the device can do that.
-//! Ranks first show each other the length on the board. So they agree on the way before the first
-//! message is sent, and ranks that disagree get an error.
+//! length on another way may win, which goes from buffer to buffer.
 
 use crate::direct::boards::board::Kind;
-
-/// Whether an operation of `len` bytes goes as messages. The length is the one that ranks compare:
-/// that of one block where there are blocks.
-///
-/// (Two pinned processes on an EPYC, cores near each other, time of an allreduce over boards
-/// relative to messages: 0.9 at 16 KiB, 0.85 at 32 KiB, 1.1 at 64 KiB, 1.2 at 128 KiB, 0.7 at 256
-/// KiB, 0.65 at 1 MiB, 0.5 at 4 MiB.)
-#[inline]
-pub(in crate::direct) fn by_messages(kind: Kind, ranks: u32, len: u64) -> bool {
-    (kind, ranks) == (Kind::Allreduce, 2) && (64 << 10..=128 << 10).contains(&len)
-}
 
 /// Whether measurements decide which way an operation of `len` bytes takes
 /// ([`choice`](crate::direct::blocking::choice)).

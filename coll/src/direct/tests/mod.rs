@@ -15,6 +15,7 @@ mod model;
 mod neighbours;
 mod nested;
 mod numbers;
+mod pair;
 mod parts;
 mod pulled;
 mod roots;

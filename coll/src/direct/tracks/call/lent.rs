@@ -4,7 +4,7 @@
 use portolan_core::Result;
 
 use super::{Call, What};
-use crate::direct::blocking::exchange::combine_pair;
+use crate::direct::blocking::pair::combine_pair;
 use crate::direct::data::Stream;
 
 impl Call<'_> {

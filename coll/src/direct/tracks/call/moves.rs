@@ -6,8 +6,9 @@ use portolan_core::Result;
 
 use super::{Call, What};
 use crate::direct::agree::counts;
-use crate::direct::blocking::exchange::{combine, combine_and_take, combine_pair};
+use crate::direct::blocking::exchange::{combine, combine_and_take, or_own};
 use crate::direct::blocking::moves::index_of;
+use crate::direct::blocking::pair::combine_pair;
 use crate::direct::blocking::scan;
 use crate::direct::boards::board::{Header, Kind, Place};
 use crate::direct::data::{Items, Stream};
@@ -153,10 +154,11 @@ impl Call<'_> {
                     let now = items.with(part.len());
                     // SAFETY: from the caller.
                     unsafe {
-                        if takes && place == Place::Chunk {
-                            self.combine_and_take(&now, *from, shown, to)?;
-                        } else {
+                        if place == Place::Cell {
                             combine(self.operands(), &now, shown, to)?;
+                        } else {
+                            let own = items.nth(*from, part.start);
+                            self.combine_chunks(&now, own, shown, to, takes)?;
                         }
                     }
                 }
@@ -185,20 +187,22 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// A reduction from chunks whose lines are taken.
+    /// A reduction from chunks. `takes` says whether to take the lines of those that nobody else
+    /// reads.
     ///
     /// # Errors
     /// As [`take`](Self::take).
     ///
     /// # Safety
-    /// As [`take`](Self::take).
+    /// As [`take`](Self::take); this rank's own items are readable at `from`.
     #[inline(never)]
-    unsafe fn combine_and_take(
+    unsafe fn combine_chunks(
         &self,
         items: &Items<'_>,
         from: *mut u8,
         shown: impl Fn(u32) -> *mut u8,
         to: *mut u8,
+        takes: bool,
     ) -> Result<()> {
         let (me, ranks) = (self.rank, self.operands());
         // SAFETY: from the caller. If both of two ranks read the data, each takes only the other's
@@ -206,14 +210,21 @@ impl Call<'_> {
         unsafe {
             match self.kind {
                 Kind::Allreduce if self.size == 2 => {
-                    combine_pair(me, items, from, (shown(1 - me), true), to)
+                    combine_pair(me, items, from, (shown(1 - me), takes), to)
                 }
-                Kind::Scan | Kind::Exscan if self.size == 2 => {
+                Kind::Scan | Kind::Exscan if takes && self.size == 2 => {
                     scan::pair(me, items, from, shown(0), to, self.kind == Kind::Exscan)
                 }
                 Kind::Allreduce | Kind::Scan | Kind::Exscan => combine(ranks, items, shown, to),
+                // In place, the result of a reduce-scatter may overlap this rank's own part.
+                Kind::ReduceScatter | Kind::ReduceScatterUneven => {
+                    combine_and_take(ranks, items, shown, |rank| takes && rank != me, to)
+                }
                 // Only one rank reads the contributions to a reduction, or to a part of it.
-                _ => combine_and_take(ranks, items, shown, |rank| rank != me, to),
+                _ => {
+                    let shown = or_own(me, from, to, shown);
+                    combine_and_take(ranks, items, shown, |rank| takes && rank != me, to)
+                }
             }
         }
     }

@@ -1,0 +1,114 @@
+//! Allreduces of two ranks: in how many steps, and what happens if the ranks do not agree on them.
+
+use portolan_core::{ErrorKind, Result};
+use portolan_datatype::{Layout, Op, Predefined};
+
+use super::{World, buf, on_all};
+use crate::direct::boards::board::{CHUNK, IN_CELL};
+use crate::{Counters, Operation, counted, run, state};
+
+/// An operator of the program, which is not commutative.
+fn of_program() -> Op {
+    Op::new(false, |a: u64, b: u64| a.wrapping_mul(10).wrapping_add(b))
+}
+
+/// Makes the boards.
+fn barrier(world: &World) {
+    // SAFETY: there is no buffer.
+    unsafe { run(world, &Operation::Barrier) }.unwrap();
+}
+
+/// The contribution of a rank, and the result of both.
+fn values(rank: u32, len: usize) -> Vec<u64> {
+    let of = |at: usize| (at as u64 + 3) * (1 + u64::from(rank));
+    (0..len / 8).map(of).collect()
+}
+
+fn both(op: &Op, len: usize) -> Vec<u64> {
+    let mut all = values(1, len);
+    for (left, right) in values(0, len).into_iter().zip(&mut all) {
+        *right = match op.predefined() {
+            Some(_) => left + *right,
+            None => left.wrapping_mul(10).wrapping_add(*right),
+        };
+    }
+    all
+}
+
+/// An allreduce of `len` bytes; returns the result, the outcome and the number of steps.
+fn allreduce(world: &World, op: &Op, len: usize, in_place: bool) -> (Vec<u64>, Result<()>, u64) {
+    let layout = Layout::of::<u64>();
+    let mut from = values(world.rank(), len);
+    let mut to = if in_place {
+        from.clone()
+    } else {
+        vec![0; len / 8]
+    };
+    let allreduce = Operation::Allreduce {
+        send: (!in_place).then(|| buf(&mut from, &layout)),
+        recv: buf(&mut to, &layout),
+        op,
+    };
+    let before = counted(world, Counters::Signals);
+    // SAFETY: the buffers outlive the call.
+    let outcome = unsafe { run(world, &allreduce) };
+    (to, outcome, counted(world, Counters::Signals) - before)
+}
+
+#[test]
+fn both_combine_everything_but_with_long_operators_of_the_program() {
+    on_all(2, |world| {
+        barrier(world);
+        let chunk = match state::of(world).direct.boards.get() {
+            Some(Some(boards)) => boards.map.chunk_len(),
+            _ => panic!("there are no boards"),
+        };
+        let (sum, other) = (Op::from(Predefined::Sum), of_program());
+        let cell = IN_CELL / 8 * 8;
+        for (op, len, steps) in [
+            (&sum, cell, 1),
+            (&sum, cell + 8, 1),
+            (&sum, chunk, 1),
+            (&sum, chunk + 8, 2),
+            (&sum, 3 * chunk, 3),
+            (&other, (16 << 10) - 8, 1),
+            (&other, 16 << 10, 2),
+            (&other, chunk + 8, 4),
+        ] {
+            for in_place in [false, true] {
+                let (result, outcome, taken) = allreduce(world, op, len, in_place);
+                outcome.unwrap();
+                assert!(result == both(op, len), "{len} bytes, in place: {in_place}");
+                assert_eq!(taken, steps, "{len} bytes, {op:?}");
+            }
+        }
+    });
+}
+
+/// The ranks would take different numbers of steps.
+#[test]
+fn ranks_with_another_sort_of_operator_are_told() {
+    for len in [16 << 10, 5 * CHUNK] {
+        on_all(2, |world| {
+            barrier(world);
+            let (sum, other) = (Op::from(Predefined::Sum), of_program());
+            for differ in [false, true, false, true, false] {
+                let odd = differ && world.rank() == 1;
+                let (result, outcome, _) =
+                    allreduce(world, if odd { &other } else { &sum }, len, false);
+                match differ {
+                    false => {
+                        outcome.unwrap();
+                        assert!(result == both(&sum, len));
+                    }
+                    true => {
+                        let error = outcome.unwrap_err();
+                        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+                        let text = error.to_string();
+                        assert!(text.contains("an operator of the program"), "{text}");
+                    }
+                }
+            }
+        });
+    }
+}
