@@ -5,8 +5,7 @@
 //! on which it writes the data for the others; they poll the board until the data is there
 //! ([`blocking::steps`]). Data that fits in a cache line costs the transfer of one line. Longer
 //! data goes through chunks that stay in caches. From a certain length on ([`boards::limits`])
-//! messages are faster, or may be ([`blocking::choice`]); the ranks then agree on the board to use
-//! them.
+//! messages may be faster ([`blocking::choice`]); the ranks then agree on the board to use them.
 //!
 //! Nonblocking and persistent operations never match blocking ones (MPI-4 section 6.12). With up to
 //! [`RADIX`] ranks, such an operation takes a step on a *track* of the boards ([`tracks::begun`]):

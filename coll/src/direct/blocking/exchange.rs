@@ -176,7 +176,9 @@ pub(in crate::direct) unsafe fn allreduce<D: Device>(
         // SAFETY: all have posted as many items, and the caller promises that they are valid.
         unsafe {
             if steps.size() == 2 {
-                // The same as below, in fewer instructions.
+                // The same as below, in fewer instructions. (In a chunk, whose lines may be taken,
+                // no rank may read what it shows.)
+                debug_assert!(place == Place::Cell, "longer items have a way of their own");
                 items.copy(shown(1), to);
                 items.combine(shown(0), to)?;
             } else if place == Place::Chunk {
@@ -270,9 +272,10 @@ pub(in crate::direct) fn shown_at<D: Device>(
 }
 
 /// Where the items of a rank are: on its board, as `shown` says, but this rank's own ones in the
-/// program's buffer `from`, unless the result goes there. Others are reading this rank's board at
-/// the same time; a copy from there takes longer than one from the buffer. (With two ranks, near on
-/// Zen 5, an allreduce of 8 KiB takes 0.65 of the time.)
+/// program's buffer `from`, unless the result goes there. A chunk that was just written is not in
+/// the first-level cache, and others may be reading it, so a copy from there takes longer than one
+/// from the buffer. (For that reason an allreduce of two ranks of 8 KiB takes 0.65 of the time, near
+/// on Zen 5.)
 #[inline]
 pub(in crate::direct) fn or_own(
     me: u32,

@@ -400,8 +400,8 @@ pub(in crate::direct) enum Kind {
     /// A reduction by many ranks. Its length field also holds the root that the rank names.
     ReduceInRounds,
     Allreduce,
-    /// A long allreduce of two ranks with an operator of the program, of which each rank combines
-    /// one half. (It takes more steps than others of its length.)
+    /// A long allreduce of two ranks of which each combines one half: with an operator of the
+    /// program, or where they take turns. (It takes more steps than others of its length.)
     AllreduceHalved,
     ReduceScatter,
     /// A reduce-scatter with blocks of several lengths. A checksum of the lengths tells the ranks

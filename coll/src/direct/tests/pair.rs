@@ -1,6 +1,6 @@
 //! Allreduces of two ranks: in how many steps, and what happens if the ranks do not agree on them.
 
-use portolan_core::{ErrorKind, Result};
+use portolan_core::{ErrorKind, MemoryKind, Result, TypedBuf};
 use portolan_datatype::{Layout, Op, Predefined};
 
 use super::{World, buf, on_all};
@@ -79,6 +79,9 @@ fn both_combine_everything_but_with_long_operators_of_the_program() {
                 let (result, outcome, taken) = allreduce(world, op, len, in_place);
                 outcome.unwrap();
                 assert!(result == both(op, len), "{len} bytes, in place: {in_place}");
+                // Ranks that take turns combine halves of what is long.
+                let halved = chunk > CHUNK && len >= 192 << 10 && op.predefined().is_some();
+                let steps = if halved { 2 * steps } else { steps };
                 assert_eq!(taken, steps, "{len} bytes, {op:?}");
             }
         }
@@ -108,6 +111,54 @@ fn ranks_with_another_sort_of_operator_are_told() {
                         assert!(text.contains("an operator of the program"), "{text}");
                     }
                 }
+            }
+        });
+    }
+}
+
+/// Items that lie apart, or in reverse order, chunk after chunk.
+#[test]
+fn items_with_gaps_are_combined_where_they_are() {
+    const COUNT: usize = 12_000;
+    for (lower, stride) in [(-8, 3), (0, -2)] {
+        on_all(2, |world| {
+            barrier(world);
+            let layout = Layout::resized(&Layout::of::<u64>(), lower, stride * 8).unwrap();
+            let apart = stride.unsigned_abs();
+            // Where item `at` is, in an array in which the items and their gaps just have room.
+            let place = |at: usize| match stride > 0 {
+                true => at * apart + 1,
+                false => (COUNT - 1 - at) * apart,
+            };
+            let of = |rank: usize, at: usize| ((at + 3) * (1 + rank)) as u64;
+            let fresh = || {
+                let mut array = vec![u64::MAX; COUNT * apart + 1];
+                (0..COUNT).for_each(|at| array[place(at)] = of(world.rank() as usize, at));
+                array
+            };
+            for in_place in [false, true] {
+                let mut from = fresh();
+                let mut to = if in_place {
+                    fresh()
+                } else {
+                    vec![u64::MAX; from.len()]
+                };
+                let items = |array: &mut [u64]| TypedBuf {
+                    ptr: array.as_mut_ptr().wrapping_add(place(0)).cast(),
+                    count: COUNT,
+                    layout: &layout,
+                    memory: MemoryKind::Host,
+                };
+                let allreduce = Operation::Allreduce {
+                    send: (!in_place).then(|| items(&mut from)),
+                    recv: items(&mut to),
+                    op: &Op::SUM,
+                };
+                // SAFETY: the buffers outlive the call, and all items lie in them.
+                unsafe { run(world, &allreduce) }.unwrap();
+                let mut expected = vec![u64::MAX; to.len()];
+                (0..COUNT).for_each(|at| expected[place(at)] = of(0, at) + of(1, at));
+                assert!(to == expected, "stride {stride}, in place: {in_place}");
             }
         });
     }

@@ -23,7 +23,7 @@ pub(super) const FIRST_RETRY: u32 = 512;
 /// The same, once it has doubled as often as it may.
 pub(super) const LAST_RETRY: u32 = 4096;
 /// A way that costs this many times as much as the best one is far worse. (At most 2, for what a
-/// pull tells about a split: `suppose_of_splits`.)
+/// pull tells about a split: `is_left_out`.)
 pub(super) const FAR_WORSE: u64 = 2;
 
 /// What is known of messages of similar length.
@@ -32,7 +32,7 @@ pub(super) struct Class {
     /// Picoseconds per byte.
     pub(super) cost: [u64; ALL.len()],
     pub(super) trials: [u8; ALL.len()],
-    /// Whether the cost was taken over from another length, or another way.
+    /// Whether the cost was taken over from another length.
     pub(super) believed: [bool; ALL.len()],
     /// Picoseconds per byte of the unasked message that a stream stands for; and the number of
     /// copies that were measured.
@@ -82,16 +82,28 @@ impl Class {
         self.trials[way as usize] > 1 && !self.believed[way as usize] && best.is_some_and(far)
     }
 
+    /// Whether a way is left out of the first trials: splits are, if pulls are far worse than the
+    /// best way. A split takes at least half of a pull, which is no less than the best way then.
+    fn is_left_out(&self, way: Way) -> bool {
+        let half = self.price(Way::Pull) / FAR_WORSE;
+        let best = self.best().filter(|&best| self.is_tried(best));
+        let is_worse = best.is_some_and(|best| half >= self.price(best));
+        let never_tried = way == Way::Split && self.trials[way as usize] == 0;
+        never_tried && self.is_tried(Way::Pull) && is_worse
+    }
+
     /// The way of a period, and whether the period is a trial.
     pub(super) fn choose(&mut self, allowed: impl Fn(Way) -> bool) -> (Way, bool) {
         let ways = || ALL.into_iter().filter(|&way| allowed(way));
         if let Some((way, ..)) = self.trying.filter(|&(way, ..)| allowed(way)) {
             return (way, true);
         }
-        if let Some(way) = ways().find(|&way| !self.is_tried(way)) {
+        let untried = |&way: &Way| !self.is_tried(way) && !self.is_left_out(way);
+        if let Some(way) = ways().find(untried) {
             return (way, true);
         }
-        let best = ways().min_by_key(|&way| self.price(way));
+        let known = ways().filter(|&way| self.is_tried(way));
+        let best = known.min_by_key(|&way| self.price(way));
         let best = best.unwrap_or(Way::Stream);
         if self.believed[best as usize] {
             // The first transfers of this length find cold memory, so the cost is measured again.
@@ -160,16 +172,6 @@ impl Class {
         better && best.is_some_and(|best| 2 * cost < 3 * best)
     }
 
-    /// Splits are not among the first trials if pulls are far worse than the best way. A split
-    /// takes at least half of a pull, which is no less than the best way then.
-    fn suppose_of_splits(&mut self, far_worse: Way) {
-        const SPLIT: usize = Way::Split as usize;
-        if far_worse == Way::Pull && self.trials[SPLIT] == 0 {
-            self.cost[SPLIT] = self.cost[Way::Pull as usize] / FAR_WORSE;
-            (self.trials[SPLIT], self.believed[SPLIT]) = (TRIALS, true);
-        }
-    }
-
     pub(super) fn learn(&mut self, way: Way, cost: u64, transfers: u32) {
         let before = self.best();
         let believed = std::mem::replace(&mut self.believed[way as usize], false);
@@ -188,7 +190,6 @@ impl Class {
         if self.is_far_worse(way) {
             // Another trial cannot make up for that.
             self.trials[way as usize] = TRIALS.max(self.trials[way as usize]);
-            self.suppose_of_splits(way);
         }
         self.left = self.left.saturating_sub(transfers);
         if self.best() != before {

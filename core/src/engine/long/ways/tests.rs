@@ -74,12 +74,26 @@ fn where_pulls_are_far_worse_splits_are_not_tried_at_first() {
         run(&mut class, 2 * EARLY_RETRY as usize, cost);
         assert_eq!(class.best(), Some(Way::Split), "{pull}");
     }
-    // What is known of splits is not replaced by what is supposed of them.
-    let mut class = Class::NEW;
-    (0..TRIALS).for_each(|_| class.learn(Way::Stream, 100, 1));
-    class.learn(Way::Split, 170, 1);
-    (0..TRIALS).for_each(|_| class.learn(Way::Pull, 300, 1));
-    assert_eq!(class.choose(|_| true), (Way::Split, true));
+    // A way that has been tried once is tried as often as the others.
+    let far_worse = |sender: &mut Sender, way: Way| {
+        (0..TRIALS).for_each(|_| sender.classes[4].learn(Way::Stream, 100, 1));
+        sender.classes[4].learn(way, 300, 1);
+        (0..TRIALS).for_each(|_| sender.classes[4].learn(Way::Pull, 205, 1));
+        sender.class = 4;
+    };
+    let mut sender = Sender::new();
+    far_worse(&mut sender, Way::Split);
+    assert_eq!(sender.choose(|_| true).0, Way::Split);
+    // One that has not is not the best, whatever becomes of the others; nor for other lengths.
+    let mut sender = Sender::new();
+    far_worse(&mut sender, Way::Pull);
+    assert_eq!(sender.choose(|_| true), (Way::Stream, PERIOD, false));
+    sender.class = 6;
+    assert_eq!(sender.choose(|_| true), (Way::Stream, PROBE, true));
+    for _ in 0..20 {
+        sender.classes[4].learn(Way::Stream, 190, 1);
+    }
+    assert_eq!(sender.classes[4].best(), Some(Way::Stream));
 }
 
 #[test]
