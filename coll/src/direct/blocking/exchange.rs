@@ -274,8 +274,8 @@ pub(in crate::direct) fn shown_at<D: Device>(
 /// Where the items of a rank are: on its board, as `shown` says, but this rank's own ones in the
 /// program's buffer `from`, unless the result goes there. A chunk that was just written is not in
 /// the first-level cache, and others may be reading it, so a copy from there takes longer than one
-/// from the buffer. (For that reason an allreduce of two ranks of 8 KiB takes 0.65 of the time, near
-/// on Zen 5.)
+/// from the buffer. (For that reason an allreduce of two ranks of 8 KiB takes 0.65 of the time,
+/// near on Zen 5.)
 #[inline]
 pub(in crate::direct) fn or_own(
     me: u32,
