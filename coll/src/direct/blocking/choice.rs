@@ -50,7 +50,8 @@ const HOPELESS: f64 = 1.5;
 /// and how many times as long.
 const HOPELESS_AT_FIRST: (usize, f64) = (6, 4.0);
 /// A device tries up to three ways up to three times each, with as many messages at a time as make
-/// so many bytes, within these bounds (`TRIALS`, `PROBE_BYTES`, `FEW` and `PROBE` of the core's `ways.rs`).
+/// so many bytes, within these bounds (`TRIALS`, `PROBE_BYTES`, `FEW` and `PROBE` of the core's
+/// `ways.rs`).
 const LEARNS: usize = 2 << 20;
 const LEARNS_WITH: (usize, usize) = (2, 8);
 /// Operations between such trials, at first and in the long run.
