@@ -36,8 +36,8 @@ impl Sample {
         let mut packed = vec![0; size];
         let ptr = memory.as_ptr().wrapping_add(self.origin);
         let (layout, count) = (&self.layout, self.count);
-        // SAFETY: `new` made `memory` large enough for the span around `origin`.
         let done =
+            // SAFETY: `new` made `memory` large enough for the span around `origin`.
             unsafe { layout.pack_range(ptr, count, 0, packed.as_mut_ptr(), size, MsgRep::Native) };
         assert_eq!(done, size);
         packed

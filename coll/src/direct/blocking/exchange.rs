@@ -181,10 +181,8 @@ pub(in crate::direct) unsafe fn allreduce<D: Device>(
                 debug_assert!(place == Place::Cell, "longer items have a way of their own");
                 items.copy(shown(1), to);
                 items.combine(shown(0), to)?;
-            } else if place == Place::Chunk {
-                let shown = or_own(steps.rank(), from.cast_mut(), to, shown);
-                combine(0..steps.size(), items, shown, to)?;
             } else {
+                let shown = or_own(steps.rank(), from.cast_mut(), to, shown);
                 combine(0..steps.size(), items, shown, to)?;
             }
         };

@@ -94,9 +94,9 @@ unsafe fn pull<D: Device>(
         };
         // SAFETY: from the caller; all ranks have been seen in this step.
         let exposure = unsafe { exposed_in(steps.at(rank, Place::Cell)) };
-        // SAFETY: from the caller.
         copied = copied
             && is_allowed()
+            // SAFETY: from the caller.
             && device.is_some_and(|device| unsafe {
                 device.pull(steps.process(rank), &exposure, offset, to, len)
             });

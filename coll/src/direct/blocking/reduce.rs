@@ -167,7 +167,6 @@ unsafe fn in_parts<D: Device>(
                 }
             }
         }
-        let takes = steps.takes_from_all();
         if let Some(to) = to {
             let to = items.nth(to, first + part(me).start);
             // SAFETY: `to` is the caller's; the contribution to this round that was there has been
@@ -178,7 +177,7 @@ unsafe fn in_parts<D: Device>(
         steps.post(kind, len);
         if let Some(to) = to {
             goal.expect_all(&mut steps, len)?;
-            let target = items.nth(to, first);
+            let (target, takes) = (items.nth(to, first), steps.takes_from_all());
             for rank in (0..ranks).filter(|&rank| rank != me) {
                 let part = part(rank);
                 let chunk = round.on_board(steps.at(rank as u32, Place::Chunk));

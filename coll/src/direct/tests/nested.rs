@@ -46,8 +46,8 @@ fn starting() -> Op {
     Op::new(true, |a: u64, b: u64| {
         let layout = Layout::of::<u64>();
         let mut data = Box::new([1]);
-        // SAFETY: the data is kept until the request has been waited for.
         let request =
+            // SAFETY: the data is kept until the request has been waited for.
             of_rank(|world| unsafe { start(world, &sum(&mut data[..], &layout, &Op::SUM)) });
         STARTED.with_borrow_mut(|started| started.push((request.unwrap(), data)));
         a + b

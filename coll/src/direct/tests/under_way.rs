@@ -348,9 +348,9 @@ fn a_dead_member_ends_what_is_under_way() {
             world.device().declare_self_failed("on purpose");
             return;
         }
-        // SAFETY: the buffer is left alone until the wait.
         let requests = [
             iallreduce(world, &mut data),
+            // SAFETY: the buffer is left alone until the wait.
             unsafe { plan.start() }.unwrap(),
             iallreduce(world, &mut long),
         ];

@@ -42,8 +42,8 @@ impl<D: Device> Hands for OfCall<'_, D> {
 
     unsafe fn pull(&mut self, peer: ProcId, exposure: &Exposure, to: *mut u8, len: usize) -> bool {
         let device = self.0.exposing();
-        // SAFETY: from the caller.
         is_allowed()
+            // SAFETY: from the caller.
             && device.is_some_and(|device| unsafe { device.pull(peer, exposure, 0, to, len) })
     }
 }
