@@ -1,6 +1,6 @@
 //! Allreduces of two ranks: in how many steps, and what happens if the ranks do not agree on them.
 
-use portolan_core::{ErrorKind, MemoryKind, Result, TypedBuf};
+use portolan_core::{Device, ErrorKind, MemoryKind, Result, TypedBuf};
 use portolan_datatype::{Layout, Op, Predefined};
 
 use super::{World, buf, on_all};
@@ -16,6 +16,14 @@ fn of_program() -> Op {
 fn barrier(world: &World) {
     // SAFETY: there is no buffer.
     unsafe { run(world, &Operation::Barrier) }.unwrap();
+}
+
+/// Bytes of a chunk of its boards.
+fn chunk_of(world: &World) -> usize {
+    match state::of(world).direct.boards.get() {
+        Some(Some(boards)) => boards.map.chunk_len(),
+        _ => panic!("there are no boards"),
+    }
 }
 
 /// The contribution of a rank, and the result of both.
@@ -59,10 +67,7 @@ fn allreduce(world: &World, op: &Op, len: usize, in_place: bool) -> (Vec<u64>, R
 fn both_combine_everything_but_with_long_operators_of_the_program() {
     on_all(2, |world| {
         barrier(world);
-        let chunk = match state::of(world).direct.boards.get() {
-            Some(Some(boards)) => boards.map.chunk_len(),
-            _ => panic!("there are no boards"),
-        };
+        let chunk = chunk_of(world);
         let (sum, other) = (Op::from(Predefined::Sum), of_program());
         let cell = IN_CELL / 8 * 8;
         for (op, len, steps) in [
@@ -84,6 +89,29 @@ fn both_combine_everything_but_with_long_operators_of_the_program() {
                 let steps = if halved { 2 * steps } else { steps };
                 assert_eq!(taken, steps, "{len} bytes, {op:?}");
             }
+        }
+    });
+}
+
+/// Four ranks take turns on two processors, those of a communicator of two among them as well.
+#[test]
+fn where_ranks_take_turns_each_combines_half_of_what_is_long() {
+    on_all(4, |world| {
+        let pair = world.split(Some(world.rank() / 2), 0).unwrap().unwrap();
+        barrier(&pair);
+        let (chunk, sum) = (chunk_of(&pair), Op::from(Predefined::Sum));
+        let in_turns = world.device().processor().is_some();
+        assert_eq!(chunk > CHUNK, in_turns);
+        for (len, is_long) in [
+            ((192 << 10) - 8, false),
+            (192 << 10, true),
+            (4 * chunk, true),
+        ] {
+            let (result, outcome, taken) = allreduce(&pair, &sum, len, false);
+            outcome.unwrap();
+            assert!(result == both(&sum, len), "{len} bytes");
+            let each = if in_turns && is_long { 2 } else { 1 };
+            assert_eq!(taken, each * len.div_ceil(chunk) as u64, "{len} bytes");
         }
     });
 }
