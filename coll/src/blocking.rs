@@ -31,12 +31,17 @@ use crate::units;
 /// into which it receives is writable and used by nothing else; and the two do not overlap. Values
 /// that are reduced are valid for the operator, on all ranks.
 pub unsafe fn run<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>) -> Result<()> {
+    let state = state::of(comm);
+    // SAFETY: from the caller.
+    if let Some(outcome) = unsafe { direct::run_quick(comm, state, operation) } {
+        return outcome;
+    }
     if units::are_in(operation) {
         // SAFETY: from the caller.
         return unsafe { run_units(comm, operation) };
     }
     // SAFETY: from the caller.
-    let shared = unsafe { direct::run(comm, state::of(comm), state::of_job(comm), operation) };
+    let shared = unsafe { direct::run(comm, state, state::of_job(comm), operation) };
     let awaited = match shared {
         Shared::Over(outcome) => return outcome,
         Shared::NotHere => false,
@@ -45,7 +50,7 @@ pub unsafe fn run<D: Device>(comm: &Communicator<D>, operation: &Operation<'_>) 
     let plan = |options: &Options, old| plan(comm, options, operation, Form::Blocking, old);
     // SAFETY: from the caller.
     let outcome = unsafe { run_awaited(comm, plan, awaited) };
-    direct::over(comm, state::of(comm));
+    direct::over(comm, state);
     outcome
 }
 

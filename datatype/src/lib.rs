@@ -53,7 +53,7 @@ pub use layout::{Combiner, Contents, DarrayDim, Distribution, Envelope, Layout, 
 /// A complex number, `re` and `im`: the type of the `num-complex` crate, which `rustfft`, `ndarray`
 /// and others also use.
 pub use num_complex::Complex;
-pub use op::{Op, Predefined};
+pub use op::{Elementwise, Op, Predefined};
 pub use pair::Pair;
 #[cfg(feature = "derive")]
 pub use portolan_datatype_derive::Datatype;

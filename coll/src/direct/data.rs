@@ -177,7 +177,7 @@ impl<'a> Stream<'a> {
 /// # Safety
 /// `from` is readable and initialised and `to` writable for `len` bytes, and they do not overlap.
 #[inline]
-unsafe fn copy_bytes(from: *const u8, to: *mut u8, len: usize) {
+pub(in crate::direct) unsafe fn copy_bytes(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: from the caller. The second word ends where the bytes end, and both words are loaded
     // before either is stored.
     unsafe {

@@ -24,13 +24,11 @@ mod data;
 mod tests;
 mod tracks;
 
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use portolan_core::comm::{Communicator, NoUnwind};
-use portolan_core::device::Region;
-use portolan_core::{Device, Error, ErrorKind, ProcId, Result};
+use portolan_core::{Device, Result};
 
 pub(crate) use agree::verdict::Refused;
 pub(crate) use boards::setup::Pool;
@@ -45,22 +43,16 @@ use crate::counters::Counters;
 use crate::options::Options;
 use crate::plan::Plan;
 use crate::state::{Job, State};
-use agree::sort::Sorts;
-use blocking::choice::Choice;
 use blocking::exchange::RADIX;
 use blocking::steps::{Steps, Way};
 use blocking::{bcast, beside, choice, exchange, moves, neighbours, reduce, rooted, scan};
-use boards::board::{Map, TRACKS};
-use boards::edges::Edges;
-use boards::long::Long;
+use boards::board::TRACKS;
 use boards::setup;
+use boards::view::{Boards, two_at_once};
 use data::{Items, Stream};
 use tracks::begun::Begun;
 use tracks::hands::OfCall;
-use tracks::hope::Hope;
-use tracks::lending::Wishes;
 use tracks::messages::Messages;
-use tracks::turns::Turns;
 
 /// The boards of a communicator. The cell is empty until they are made, and holds `None` if the
 /// communicator has none.
@@ -71,63 +63,7 @@ pub(crate) struct Direct {
     making: AtomicBool,
 }
 
-/// The boards of all ranks of a communicator, as seen by one of them.
-#[derive(Debug)]
-struct Boards {
-    map: Map,
-    /// The address of each rank's board, indexed by rank.
-    boards: Box<[NonNull<u8>]>,
-    processes: Box<[ProcId]>,
-    rank: u32,
-    /// The edges of the topology, if the communicator has one.
-    edges: Option<Edges>,
-    long: Long,
-    /// The memory of this rank's own board.
-    region: Region,
-    /// The number of the next step. Every rank is known to have finished all steps before `proved`.
-    /// Both are up to date between operations. Only one thread at a time uses them, because
-    /// operations on one communicator do not overlap.
-    step: AtomicU32,
-    proved: AtomicU32,
-    tracks: [Turns; TRACKS],
-    /// How long the start of an operation polls for the other ranks.
-    hope: Hope,
-    /// Whether this rank waited in the last operation for ranks that did not wait for it
-    /// ([`blocking::beside`]).
-    waits_alone: AtomicBool,
-    /// Whether this rank looked at no other rank in the last operation.
-    ahead: AtomicBool,
-    /// Whether a blocking operation is using the boards.
-    busy: AtomicBool,
-    many_threads: bool,
-    pool: Arc<Pool>,
-    /// Whether ranks check that the others' items are of the same sort.
-    types: bool,
-    /// Whether every rank takes the cache lines of board data that it alone reads
-    /// ([`lines`](portolan_core::lines)).
-    takes: bool,
-    /// Which way (boards or messages) long operations take.
-    choice: Choice,
-    /// Whether ranks may copy from each other's buffers, as far as is known.
-    pulls: AtomicBool,
-    /// Which contributions to operations on tracks this rank wishes to be lent.
-    wishes: Wishes,
-}
-
-// SAFETY: the addresses point to memory that is accessed in one of three ways: as atomics; by the
-// protocol of `steps`, by the one operation that `busy` lets in; or by the protocol of tracks. In
-// the last, a place belongs to its step, a step to one operation (the track gives out each step
-// once, to one thread at a time), and an operation to one thread at a time.
-unsafe impl Send for Boards {}
-// SAFETY: as above.
-unsafe impl Sync for Boards {}
-
 impl Boards {
-    #[inline]
-    fn size(&self) -> u32 {
-        self.boards.len() as u32
-    }
-
     /// An empty record for this rank's part in an operation on a track.
     #[inline]
     fn call<'a>(&self, operation: &Operation<'_>) -> Call<'a> {
@@ -144,69 +80,6 @@ impl Boards {
     ) -> bool {
         call.describe(operation, self.edges.as_ref(), track)
     }
-
-    /// The sorts of the items that an operation moves at this rank.
-    #[inline]
-    fn sorts_of(&self, operation: &Operation<'_>) -> Sorts {
-        match (self.types, operation) {
-            (false, _) | (_, Operation::Barrier) => Sorts::ANY,
-            _ => Sorts::of(operation, self.rank),
-        }
-    }
-
-    #[inline]
-    fn board(&self, rank: u32) -> *mut u8 {
-        self.boards[rank as usize].as_ptr()
-    }
-
-    /// This rank's board.
-    #[inline]
-    fn own(&self) -> *mut u8 {
-        self.region.ptr
-    }
-
-    /// The other ranks' boards, each with its rank's process.
-    #[inline]
-    fn others(&self) -> impl Iterator<Item = (*mut u8, ProcId)> + '_ {
-        let others = |&(rank, _): &(u32, _)| rank != self.rank;
-        let all = (0..).zip(self.boards.iter().zip(&self.processes));
-        all.filter(others)
-            .map(|(_, (board, process))| (board.as_ptr(), *process))
-    }
-
-    /// Lets one operation in. Even a single-threaded rank can try to enter twice: a user-defined
-    /// operator may call an operation on the communicator.
-    #[inline]
-    fn enter<D: Device>(&self, comm: &Communicator<D>) -> Result<()> {
-        let busy = if self.many_threads {
-            // Acquire: pairs with the Release store in `leave`, of another thread of this rank.
-            self.busy.swap(true, Ordering::Acquire)
-        } else {
-            let busy = self.busy.load(Ordering::Relaxed);
-            self.busy.store(true, Ordering::Relaxed);
-            busy
-        };
-        match busy {
-            false => Ok(()),
-            true => Err(two_at_once(comm)),
-        }
-    }
-
-    #[inline]
-    fn leave(&self) {
-        // Release: pairs with the Acquire swap in `enter`.
-        self.busy.store(false, Ordering::Release);
-    }
-}
-
-#[cold]
-fn two_at_once<D: Device>(comm: &Communicator<D>) -> Error {
-    comm.error(
-        ErrorKind::InvalidCommunicator,
-        "a collective operation is called on a communicator while another is at it: by a second thread, or by the other's operator"
-            .to_owned(),
-        "let threads take turns, or give each a communicator of its own (dup); operators must not communicate",
-    )
 }
 
 impl Direct {
@@ -254,6 +127,26 @@ pub(crate) enum Shared {
     NotHere,
     /// The ranks have agreed to do it by messages, so the others count on this rank's.
     LeftToMessages,
+}
+
+/// Performs an operation if it is one of [the shortest](blocking::quick); `None` if it is not. Then
+/// nothing has been done.
+///
+/// # Safety
+/// As [`crate::run()`].
+#[inline(always)]
+pub(crate) unsafe fn run_quick<D: Device>(
+    comm: &Communicator<D>,
+    state: &State,
+    operation: &Operation<'_>,
+) -> Option<Result<()>> {
+    match state.direct.boards.get() {
+        // SAFETY: from the caller.
+        Some(Some(boards)) if boards.is_quick => unsafe {
+            blocking::quick::run(comm, state, boards, operation)
+        },
+        _ => None,
+    }
 }
 
 /// Performs an operation through shared memory.

@@ -1,6 +1,7 @@
 //! Reduction operators (MPI-4, 6.9), with which `reduce`, `allreduce`, `scan` and `accumulate`
 //! combine values.
 
+mod elementwise;
 mod kernels;
 mod loc;
 mod predefined;
@@ -10,6 +11,7 @@ mod user;
 use std::fmt;
 use std::sync::Arc;
 
+pub use elementwise::Elementwise;
 pub use predefined::Predefined;
 use user::UserOp;
 
@@ -159,10 +161,7 @@ impl Op {
             match op.action(layout)? {
                 Action::Nothing => {}
                 Action::Elements(reducer) if layout.is_contiguous() => {
-                    // Sizes of elements are powers of two, which saves a division.
-                    debug_assert!(reducer.element.is_power_of_two());
-                    let elements = (layout.size() * count) >> reducer.element.trailing_zeros();
-                    (reducer.combine)(input, inout, elements);
+                    Elementwise(reducer).apply(input, inout, layout.size() * count);
                 }
                 Action::Elements(reducer) => {
                     apply_in_parts(reducer, layout, count, input, inout);

@@ -115,7 +115,7 @@ impl Predefined {
     /// What the operator does to each element of that layout, if the elements are of one type on
     /// which it is defined.
     #[inline]
-    fn reducer(self, layout: &Layout) -> Option<Reducer> {
+    pub(super) fn reducer(self, layout: &Layout) -> Option<Reducer> {
         let primitive = layout.homogeneous()?;
         let combine = KERNELS[self as usize][primitive as usize]?;
         Some(Reducer {

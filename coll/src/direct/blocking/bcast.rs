@@ -148,6 +148,42 @@ unsafe fn send<D: Device>(steps: &mut Steps<'_, D>, data: &Stream<'_>) -> Result
     Ok(())
 }
 
+/// A rank's neighbours in the tree of a short broadcast. Places are counted from the root: the
+/// ranks below place p have places RADIX·p + 1 to RADIX·p + RADIX.
+#[derive(Clone, Copy)]
+struct Branch {
+    root: u32,
+    size: u32,
+    parent: u32,
+    /// The first place below this rank's, which may be too high for the number of ranks.
+    below: u32,
+}
+
+impl Branch {
+    #[inline]
+    fn of(rank: u32, root: u32, size: u32) -> Self {
+        let place = (rank + size - root) % size;
+        Self {
+            root,
+            size,
+            parent: ((place - 1) / RADIX + root) % size,
+            below: place.saturating_mul(RADIX).saturating_add(1),
+        }
+    }
+
+    /// Whether no rank is below.
+    #[inline]
+    fn is_leaf(self) -> bool {
+        self.below >= self.size
+    }
+
+    /// The ranks below.
+    fn children(self) -> impl Iterator<Item = u32> {
+        let end = self.size.min(self.below.saturating_add(RADIX));
+        (self.below..end).map(move |place| (place + self.root) % self.size)
+    }
+}
+
 /// Receives data that fits in a cell, and hands it on to the ranks below in the tree.
 #[inline]
 unsafe fn receive_short<D: Device>(
@@ -155,21 +191,43 @@ unsafe fn receive_short<D: Device>(
     data: &Stream<'_>,
     root: u32,
 ) -> Result<()> {
-    let (len, size) = (data.len(), steps.size());
-    // Places are counted from the root: the ranks below place p have places RADIX·p + 1 to RADIX·p
-    // + RADIX.
-    let place = (steps.rank() + size - root) % size;
-    let rank_of = |place: u32| (place + root) % size;
-    let parent = rank_of((place - 1) / RADIX);
-    let below = place.saturating_mul(RADIX).saturating_add(1);
+    let branch = Branch::of(steps.rank(), root, steps.size());
     steps.room(Place::Cell)?;
-    if below >= size {
-        steps.post_apart(Kind::BcastAwaited, len, parent);
+    if branch.is_leaf() {
+        steps.post_apart(Kind::BcastAwaited, data.len(), branch.parent);
     } else {
         // Ranks below may look already. A rank that names another root does not wait for data from
         // this rank.
         steps.post_for_few(Kind::BcastPassing, root as usize);
     }
+    // SAFETY: from the caller.
+    unsafe { receive_posted(steps, data, branch) }
+}
+
+/// Ends a short broadcast that another way has begun: one of two ranks, of which this one receives,
+/// and has posted that.
+///
+/// # Safety
+/// As [`bcast`].
+pub(in crate::direct) unsafe fn end_begun<D: Device>(
+    mut steps: Steps<'_, D>,
+    data: &Stream<'_>,
+    root: u32,
+) -> Result<Way> {
+    let branch = Branch::of(steps.rank(), root, steps.size());
+    // SAFETY: from the caller.
+    unsafe { receive_posted(&mut steps, data, branch)? };
+    steps.end(Kind::Bcast, data.len())
+}
+
+/// Receives data that fits in a cell once this rank has posted its own cell.
+#[inline]
+unsafe fn receive_posted<D: Device>(
+    steps: &mut Steps<'_, D>,
+    data: &Stream<'_>,
+    branch: Branch,
+) -> Result<()> {
+    let (len, root, parent) = (data.len(), branch.root, branch.parent);
     let passes =
         |header: Header| header.kind() == Some(Kind::BcastPassing) && header.len() == root as usize;
     let header = steps.header_such(parent, |header| !passes(header))?;
@@ -185,9 +243,9 @@ unsafe fn receive_short<D: Device>(
         // SAFETY: `len` bytes have been posted there, and the buffer is the caller's.
         unsafe { data.write(0, source, len) };
     }
-    if below < size {
+    if !branch.is_leaf() {
         if agreed {
-            // SAFETY: the cell is this rank's and free; both have room for `len` bytes.
+            // SAFETY: this rank's cell is free; both have room for `len` bytes.
             unsafe { source.copy_to_nonoverlapping(steps.mine(Place::Cell), len) };
         }
         // The header has the root's sort, which ranks below compare with their own.
@@ -195,7 +253,7 @@ unsafe fn receive_short<D: Device>(
             true => steps.post_as(header.sort(), Kind::Bcast, len),
             false => steps.post_for_few(Kind::BcastAwaited, len),
         }
-        (below..size.min(below.saturating_add(RADIX))).for_each(|child| steps.wake(rank_of(child)));
+        branch.children().for_each(|child| steps.wake(child));
     }
     if !agreed {
         return let_pass(steps, root, header);

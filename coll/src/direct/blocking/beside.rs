@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 use portolan_core::Device;
 
 use crate::args::Operation;
-use crate::direct::Boards;
+use crate::direct::boards::view::Boards;
 
 /// How often a rank looks at one elsewhere before it gives the processor away.
 const PATIENCE: u32 = 100;

@@ -79,20 +79,31 @@ pub(in crate::direct) fn barrier<D: Device>(mut steps: Steps<'_, D>) -> Result<W
     if steps.size() <= RADIX {
         steps.room(Place::Cell)?;
         steps.post(Kind::Barrier, 0);
-        steps.expect_all(Kind::Barrier, 0)?;
-        steps.next();
-    } else {
-        let first = steps.number();
-        for round in Round::all(steps.rank(), steps.size()) {
-            post_and_see(&mut steps, round, Kind::Barrier, 0)?;
-            steps.next();
-        }
-        // A cell shown by a rank in another operation proves nothing about the ranks that it has
-        // heard of.
-        if !steps.disagree() {
-            steps.all_reached(first);
-        }
+        return end_begun_barrier(steps);
     }
+    let first = steps.number();
+    for round in Round::all(steps.rank(), steps.size()) {
+        post_and_see(&mut steps, round, Kind::Barrier, 0)?;
+        steps.next();
+    }
+    // A cell shown by a rank in another operation proves nothing about the ranks that it has heard
+    // of.
+    if !steps.disagree() {
+        steps.all_reached(first);
+    }
+    leave_barrier(steps)
+}
+
+/// The rest of a barrier of at most [`RADIX`] ranks once this rank has posted its cell.
+#[inline]
+pub(in crate::direct) fn end_begun_barrier<D: Device>(mut steps: Steps<'_, D>) -> Result<Way> {
+    steps.expect_all(Kind::Barrier, 0)?;
+    steps.next();
+    leave_barrier(steps)
+}
+
+#[inline]
+fn leave_barrier<D: Device>(mut steps: Steps<'_, D>) -> Result<Way> {
     steps.leave_barrier();
     steps.end(Kind::Barrier, 0)
 }
@@ -170,21 +181,30 @@ pub(in crate::direct) unsafe fn allreduce<D: Device>(
     // SAFETY: from the caller; the place is this rank's, and free.
     unsafe { items.copy(from, items.on_board(steps.mine(place))) };
     steps.post(kind, len);
+    // SAFETY: from the caller.
+    unsafe { end_begun(steps, items, kind, from, to) }
+}
+
+/// The rest of an [`allreduce`] by at most [`RADIX`] ranks once this rank has posted its part.
+///
+/// # Safety
+/// As [`allreduce`].
+#[inline]
+pub(in crate::direct) unsafe fn end_begun<D: Device>(
+    mut steps: Steps<'_, D>,
+    items: &Items<'_>,
+    kind: Kind,
+    from: *const u8,
+    to: *mut u8,
+) -> Result<Way> {
+    let (len, place) = (items.shown_len(), Place::of(items.room()));
     steps.expect_all(kind, len)?;
     if !steps.disagree() {
         let shown = shown_at(&steps, items, place);
         // SAFETY: all have posted as many items, and the caller promises that they are valid.
         unsafe {
-            if steps.size() == 2 {
-                // The same as below, in fewer instructions. (In a chunk, whose lines may be taken,
-                // no rank may read what it shows.)
-                debug_assert!(place == Place::Cell, "longer items have a way of their own");
-                items.copy(shown(1), to);
-                items.combine(shown(0), to)?;
-            } else {
-                let shown = or_own(steps.rank(), from.cast_mut(), to, shown);
-                combine(0..steps.size(), items, shown, to)?;
-            }
+            let shown = or_own(steps.rank(), from.cast_mut(), to, shown);
+            combine(0..steps.size(), items, shown, to)?;
         };
     }
     steps.next();

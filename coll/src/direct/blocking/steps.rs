@@ -43,7 +43,6 @@ use portolan_core::comm::Communicator;
 use portolan_core::{Device, ProcId, Result};
 
 use crate::counters::Counters;
-use crate::direct::Boards;
 use crate::direct::agree::counts;
 use crate::direct::agree::odd::{Odd, disagreement, mismatch};
 use crate::direct::agree::sort::{Sort, Sorts};
@@ -52,6 +51,7 @@ use crate::direct::blocking::choice::Choice;
 use crate::direct::blocking::exchange::{self, RADIX};
 use crate::direct::boards::board::{CELLS, CHUNKS, Header, Kind, Place};
 use crate::direct::boards::edges::Edges;
+use crate::direct::boards::view::Boards;
 use crate::state::State;
 
 /// The steps of one operation.
@@ -84,20 +84,6 @@ pub(in crate::direct) enum Way {
     Done,
     /// All ranks have agreed to do it by messages.
     Messages,
-}
-
-/// Requests the cache line of `at` for writing.
-#[inline]
-pub(in crate::direct) fn want(at: *const u8) {
-    // Every x86-64 processor accepts the instruction (the oldest treat it as a no-op); the
-    // intrinsic would need the feature to be enabled at compile time.
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint, which neither reads nor writes nor faults, whatever the address.
-    unsafe {
-        std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags));
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
 }
 
 impl<'a, D: Device> Steps<'a, D> {
@@ -386,15 +372,7 @@ impl<'a, D: Device> Steps<'a, D> {
                     .write_unaligned(len as u64);
             }
         }
-        let header = Header::new(self.step, kind, sort, len);
-        // SAFETY: a board of this communicator. Release: pairs with the Acquire load in
-        // `header_of`; the data is visible to a rank that sees the header.
-        unsafe { self.boards.map.header(own, self.step) }.store(header.0, Ordering::Release);
-        #[cfg(test)]
-        crate::direct::tests::lingering::linger();
-        // The others have had the line of the next cell since they last looked at it. Requesting it
-        // here brings it back while this rank waits, rather than when it has something to show.
-        want(self.boards.map.data(own, self.step.wrapping_add(1)));
+        self.boards.show(Header::new(self.step, kind, sort, len));
         self.state.count(Counters::Signals, 1);
     }
 
@@ -406,9 +384,7 @@ impl<'a, D: Device> Steps<'a, D> {
 
     #[inline]
     fn wake_all(&self) {
-        for (_, process) in self.boards.others() {
-            self.comm.device().notify(process);
-        }
+        self.boards.wake_all(self.comm.device());
     }
 
     /// The process of a rank.
@@ -498,11 +474,7 @@ impl<'a, D: Device> Steps<'a, D> {
 
     /// Publishes how many steps this rank has finished.
     fn publish(&self) {
-        let own = self.boards.own();
-        // SAFETY: a board of this communicator. Release: pairs with the Acquire loads in
-        // `await_done` and `look_at_done`; all of this rank's reads come before it.
-        unsafe { self.boards.map.done(own) }.store(self.step, Ordering::Release);
-        self.wake_all();
+        self.boards.publish(self.comm.device(), self.step);
     }
 
     /// Ends an operation that is done. (By reference: a copy of the steps would be read in larger

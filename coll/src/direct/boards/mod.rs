@@ -7,6 +7,7 @@
 //! - [`long`]: places for data that is longer than a chunk
 //! - [`setup`]: how the ranks of a communicator make their boards, and how boards are reused
 //! - [`told`]: what ranks tell each other when they make them
+//! - [`view`]: the boards of a communicator, and what a rank does with them
 
 pub(super) mod board;
 pub(super) mod edges;
@@ -15,3 +16,4 @@ pub(super) mod list;
 pub(super) mod long;
 pub(super) mod setup;
 pub(super) mod told;
+pub(super) mod view;

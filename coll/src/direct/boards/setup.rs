@@ -17,7 +17,6 @@ use portolan_core::comm::Communicator;
 use portolan_core::device::{Caps, Region};
 use portolan_core::{Device, ProcId, Result};
 
-use crate::direct::Boards;
 use crate::direct::blocking::choice::Choice;
 use crate::direct::boards::board::{CHUNK, CHUNK_IN_TURNS, Map, TRACKS};
 use crate::direct::boards::edges::Edges;
@@ -25,6 +24,7 @@ use crate::direct::boards::edges::Edges;
 use crate::direct::boards::long::has_shared_vectors;
 use crate::direct::boards::long::{LONG_ALONG_SHARED, Long};
 use crate::direct::boards::told::Told;
+use crate::direct::boards::view::Boards;
 use crate::direct::tracks::hope::Hope;
 use crate::direct::tracks::lending::Wishes;
 use crate::direct::tracks::turns::Turns;
@@ -44,6 +44,8 @@ pub(crate) struct Pool {
     spare: Mutex<Vec<Region>>,
     /// Whether ranks check that the others' items are of the same sort.
     pub(in crate::direct) types: bool,
+    /// Whether reductions give the same bits whatever the number of ranks.
+    reproducible: bool,
     /// Whether this rank takes the lines of boards that it has read.
     takes: bool,
 }
@@ -77,6 +79,7 @@ impl Pool {
             retired: Mutex::default(),
             spare: Mutex::default(),
             types: options.types,
+            reproducible: options.reproducible,
             takes: options.takes,
         }
     }
@@ -240,6 +243,7 @@ fn assembled<D: Device>(
         pulls: AtomicBool::new(true),
         wishes: Wishes::new(),
         pool: Arc::clone(pool),
+        is_quick: ranks == 2 && !pool.reproducible,
         types: pool.types,
         takes: told.iter().all(|told| told.takes),
     }

@@ -27,13 +27,13 @@ use std::sync::atomic::Ordering;
 use portolan_core::Result;
 use portolan_core::comm::NoUnwind;
 
-use crate::direct::Boards;
 use crate::direct::agree::counts;
 use crate::direct::agree::odd::{Odd, described};
 use crate::direct::agree::sort::Sort;
 use crate::direct::agree::verdict::{Refused, Verdict, Wrong};
-use crate::direct::blocking::steps::want;
 use crate::direct::boards::board::{Header, Place, data_of, header_of};
+use crate::direct::boards::view::Boards;
+use crate::direct::boards::view::want;
 use crate::direct::tracks::call::Call;
 use crate::direct::tracks::hands::Hands;
 use crate::direct::tracks::listed::AT_ROOT;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use portolan_core::Result;
 
-use crate::direct::Boards;
 use crate::direct::agree::odd::described;
 use crate::direct::agree::verdict::Refused;
+use crate::direct::boards::view::Boards;
 use crate::direct::tracks::begun::Begun;
 use crate::direct::tracks::hands::Hands;
 use crate::direct::tracks::kept::Kept;

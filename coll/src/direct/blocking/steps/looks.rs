@@ -12,15 +12,6 @@ use crate::direct::agree::sort::Sort;
 use crate::direct::boards::board::{Header, Kind, Place};
 use crate::run::Started;
 
-/// Pauses between posting and the first look in a step in which all ranks post at about the same
-/// time. (A pause takes 24 ns on an EPYC of family 26; back-to-back barriers of two ranks take 82,
-/// 62, 88, 112 and 138 ns there with none to four.)
-const SETTLE: u32 = 1;
-/// The same if this rank looked at no other in the previous operation. The others may have waited
-/// for it then, and are behind. (Broadcast and barrier there: 172 ns with one pause, 120 with two,
-/// 154 with three.)
-const SETTLE_AHEAD: u32 = 2;
-
 /// How often one of two ranks looks at the other before it begins to wait.
 const CLOSELY: u32 = 32;
 
@@ -76,7 +67,7 @@ impl<D: Device> Steps<'_, D> {
         let cell = unsafe { self.boards.map.header(self.boards.board(rank), self.step) };
         let (mut header, step) = (Header(0), self.step);
         let ready = || {
-            // Acquire: pairs with the Release store in `post`.
+            // Acquire: pairs with the Release store in `Boards::show`.
             header = Header(cell.load(Ordering::Acquire));
             header.step() == step && such(header)
         };
@@ -87,11 +78,7 @@ impl<D: Device> Steps<'_, D> {
     /// A rank's header of this step, if it has been posted.
     #[inline]
     pub(in crate::direct) fn seen_of(&self, rank: u32) -> Option<Header> {
-        // SAFETY: a board of this communicator, mapped as long as it lives.
-        let cell = unsafe { self.boards.map.header(self.boards.board(rank), self.step) };
-        // Acquire: pairs with the Release store in `post`.
-        let header = Header(cell.load(Ordering::Acquire));
-        (header.step() == self.step).then_some(header)
+        self.boards.seen_of(rank, self.step)
     }
 
     /// Waits until the rank at the other end of a message has posted its header of this step, or
@@ -196,14 +183,7 @@ impl<D: Device> Steps<'_, D> {
     /// Pauses briefly before this rank looks at all others.
     #[inline]
     pub(in crate::direct) fn settle(&self) {
-        // Ranks that arrive together should not look at once. A rank that looks before the other
-        // has stored takes the other's line away for nothing: the store has to fetch the line back,
-        // and the rank has to look again. That also makes the late rank the early one next time. (A
-        // barrier of two ranks takes the time of two or three line transfers without the pause and
-        // of one with it: 272 and 129 ns, where a line takes 125.)
-        let ahead = !self.looked && self.boards.ahead.load(Ordering::Relaxed);
-        let pauses = if ahead { SETTLE_AHEAD } else { SETTLE };
-        (0..pauses).for_each(|_| std::hint::spin_loop());
+        self.boards.settle(self.looked);
     }
 
     /// Looks at a rank repeatedly, without a pause, for about as long as that rank needs to show

@@ -14,9 +14,9 @@ use portolan_core::comm::NoUnwind;
 use portolan_core::device::{Exposing, Exposure};
 
 use super::Begun;
-use crate::direct::Boards;
 use crate::direct::agree::odd::described;
 use crate::direct::boards::board::{Place, data_of};
+use crate::direct::boards::view::Boards;
 use crate::direct::tracks::call::Call;
 use crate::direct::tracks::hands::Hands;
 use crate::direct::tracks::lending::{
