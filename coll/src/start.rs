@@ -24,7 +24,7 @@ use crate::args::Operation;
 use crate::check::check;
 use crate::compare::{Form, Stamp, agree};
 use crate::counters::Counters;
-use crate::direct::{self, Kept, Pending, Ready, Start};
+use crate::direct::{self, Kept, NONBLOCKING, Pending, Ready, Start};
 use crate::options::Options;
 use crate::plan::{Plan, plan, plan_checked};
 use crate::schedule::Schedule;
@@ -140,18 +140,24 @@ pub unsafe fn start<D: Device>(
     comm: &Communicator<D>,
     operation: &Operation<'_>,
 ) -> Result<Request> {
+    let state = state::of(comm);
+    // SAFETY: from the caller.
+    if let Some(start) = unsafe { direct::start_quick(comm, state, operation) } {
+        let request = || comm.device().upper_request(Box::new(Collective));
+        return started(comm, start?, request);
+    }
     if units::are_in(operation) {
         // SAFETY: from the caller.
         return unsafe { start_units(comm, operation) };
     }
-    let (state, job) = (state::of(comm), state::of_job(comm));
+    let job = state::of_job(comm);
     let tracks = direct::tracks(comm, state, &job.options, operation)?;
     let mut call = None;
-    let ready = tracks.and_then(|tracks| tracks.ready(&mut call, operation, 0));
+    let ready = tracks.and_then(|tracks| tracks.ready(&mut call, operation, NONBLOCKING));
     let kept = || Arc::new(Kept::of(operation));
     if let Some(ready) = ready.filter(|ready| !ready.has_messages()) {
         // SAFETY: from the caller.
-        return unsafe { start_on_track(comm, (state, job), ready, 0, kept) };
+        return unsafe { start_on_track(comm, state, ready, NONBLOCKING, kept) };
     }
     let some = ready.and_then(|ready| ready.messages(operation.name()));
     let plan = |options: &Options, old| match some {
@@ -160,7 +166,7 @@ pub unsafe fn start<D: Device>(
     };
     let watch = || {
         // SAFETY: from the caller.
-        ready.map(|ready| unsafe { ready.watch(comm, state, 0, kept()) })
+        ready.map(|ready| unsafe { ready.watch(comm, state, NONBLOCKING, kept()) })
     };
     // SAFETY: from the caller.
     unsafe { start_watched(comm, plan, watch) }
@@ -190,7 +196,7 @@ unsafe fn start_units<D: Device>(
 #[inline]
 unsafe fn start_on_track<D: Device>(
     comm: &Communicator<D>,
-    at: (&State, &Job),
+    state: &State,
     ready: Ready<'_>,
     track: usize,
     kept: impl FnOnce() -> Arc<Kept>,
@@ -202,11 +208,11 @@ unsafe fn start_on_track<D: Device>(
     if ready.has_many_threads() || !device.has_request_room() {
         let request = device.upper_request(Box::new(Collective))?;
         // SAFETY: from the caller.
-        return unsafe { start_with(comm, at, ready, track, kept, request) };
+        return unsafe { start_with(comm, state, ready, track, kept, request) };
     }
     let request = || device.upper_request(Box::new(Collective));
     // SAFETY: from the caller.
-    unsafe { start_ready(comm, at, ready, track, kept, request) }
+    unsafe { start_ready(comm, state, ready, track, kept, request) }
 }
 
 /// Starts an operation on a track of the boards that has its request already.
@@ -216,14 +222,14 @@ unsafe fn start_on_track<D: Device>(
 #[inline(never)]
 unsafe fn start_with<D: Device>(
     comm: &Communicator<D>,
-    at: (&State, &Job),
+    state: &State,
     ready: Ready<'_>,
     track: usize,
     kept: impl FnOnce() -> Arc<Kept>,
     request: Request,
 ) -> Result<Request> {
     // SAFETY: from the caller.
-    if unsafe { start_ready(comm, at, ready, track, kept, || Ok(request)) }? == Request::DONE {
+    if unsafe { start_ready(comm, state, ready, track, kept, || Ok(request)) }? == Request::DONE {
         comm.device().complete_upper(request, Status::EMPTY)?;
     }
     Ok(request)
@@ -237,7 +243,7 @@ unsafe fn start_with<D: Device>(
 #[inline]
 unsafe fn start_ready<D: Device>(
     comm: &Communicator<D>,
-    (state, job): (&State, &Job),
+    state: &State,
     ready: Ready<'_>,
     track: usize,
     kept: impl FnOnce() -> Arc<Kept>,
@@ -245,12 +251,24 @@ unsafe fn start_ready<D: Device>(
 ) -> Result<Request> {
     // Other ranks may do this operation by messages, and it must have the same number there.
     // (Persistent operations have numbers of their own.)
-    if track == 0 {
+    if track == NONBLOCKING {
         state.begin();
     }
     state.count(Counters::Operations, 1);
     // SAFETY: from the caller.
-    match unsafe { ready.start(comm, state, track, kept) } {
+    let start = unsafe { ready.start(comm, state, track, kept) };
+    started(comm, start, request)
+}
+
+/// The request of an operation on a track that has started, which `request` makes if it is not over
+/// at once; otherwise [`Request::DONE`].
+#[inline]
+fn started<D: Device>(
+    comm: &Communicator<D>,
+    start: Start,
+    request: impl FnOnce() -> Result<Request>,
+) -> Result<Request> {
+    match start {
         Start::Over(Ok(())) => Ok(Request::DONE),
         Start::Over(Err(error)) => failed(comm, request()?, error),
         Start::Pending(pending) => {
@@ -260,7 +278,7 @@ unsafe fn start_ready<D: Device>(
                 who,
                 pending,
             };
-            hand_over(comm, job, Task::Board(board));
+            hand_over(comm, state::of_job(comm), Task::Board(board));
             Ok(request)
         }
     }
@@ -500,7 +518,7 @@ impl<D: Device> Persistent<D> {
             };
             let kept = || Arc::clone(kept);
             // SAFETY: from the caller.
-            let request = unsafe { start_on_track(comm, (state, job), ready, track, kept) }?;
+            let request = unsafe { start_on_track(comm, state, ready, track, kept) }?;
             // An operation that is over already may be started again, whether it was waited for or
             // not.
             self.last = match request {

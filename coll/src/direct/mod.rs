@@ -20,6 +20,7 @@ mod agree;
 mod blocking;
 mod boards;
 mod data;
+mod quick;
 #[cfg(test)]
 mod tests;
 mod tracks;
@@ -31,6 +32,7 @@ use portolan_core::comm::{Communicator, NoUnwind};
 use portolan_core::{Device, Result};
 
 pub(crate) use agree::verdict::Refused;
+pub(crate) use boards::board::NONBLOCKING;
 pub(crate) use boards::setup::Pool;
 pub(crate) use tracks::call::Call;
 pub(crate) use tracks::hands::OfHook;
@@ -129,7 +131,7 @@ pub(crate) enum Shared {
     LeftToMessages,
 }
 
-/// Performs an operation if it is one of [the shortest](blocking::quick); `None` if it is not. Then
+/// Performs an operation if it is one of [the shortest](quick); `None` if it is not. Then
 /// nothing has been done.
 ///
 /// # Safety
@@ -143,7 +145,30 @@ pub(crate) unsafe fn run_quick<D: Device>(
     match state.direct.boards.get() {
         // SAFETY: from the caller.
         Some(Some(boards)) if boards.is_quick => unsafe {
-            blocking::quick::run(comm, state, boards, operation)
+            quick::blocking::run(comm, state, boards, operation)
+        },
+        _ => None,
+    }
+}
+
+/// Starts an operation on the track of nonblocking ones if it is one of [the shortest](quick);
+/// `None` if it is not. Then nothing has been done.
+///
+/// # Errors
+/// If a member has failed.
+///
+/// # Safety
+/// As [`crate::start`].
+#[inline(always)]
+pub(crate) unsafe fn start_quick<D: Device>(
+    comm: &Communicator<D>,
+    state: &State,
+    operation: &Operation<'_>,
+) -> Option<Result<Start>> {
+    match state.direct.boards.get() {
+        // SAFETY: from the caller.
+        Some(Some(boards)) if boards.is_quick => unsafe {
+            quick::started::start(comm, state, boards, operation)
         },
         _ => None,
     }
@@ -357,7 +382,7 @@ impl Ready<'_> {
     }
 
     /// Pauses briefly in a barrier before this rank looks at the others, for the reason given at
-    /// `Steps::settle`. (Two ranks on an EPYC of family 25: 115 ns with the pause and 120 without;
+    /// `Boards::settle`. (Two ranks on an EPYC of family 25: 115 ns with the pause and 120 without;
     /// 245 and 310 while the host places their cores apart. Operations with data take long enough
     /// that the pause gains nothing.)
     #[inline]

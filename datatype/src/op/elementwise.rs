@@ -7,9 +7,11 @@ use crate::Layout;
 use crate::program::Reducer;
 
 impl Op {
-    /// The loop over elements that [`apply`](Self::apply) runs for a predefined operator, if the
-    /// data of `layout` is elements of one type side by side. For a caller that has few items: it
-    /// saves looking the loop up twice, once to [check](Self::check) and once to apply.
+    /// The loop over elements that [`apply`](Self::apply) runs for a predefined operator of
+    /// reductions, if the data of `layout` is elements of one type side by side, on which it is
+    /// defined. `None` for operators on pairs, and for those that are only for one-sided
+    /// communication. For a caller that has few items: it saves looking the loop up twice, once to
+    /// [check](Self::check) and once to apply.
     ///
     /// ```
     /// use portolan_datatype::{Layout, Op};

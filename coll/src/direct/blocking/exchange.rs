@@ -199,7 +199,8 @@ pub(in crate::direct) unsafe fn end_begun<D: Device>(
 ) -> Result<Way> {
     let (len, place) = (items.shown_len(), Place::of(items.room()));
     steps.expect_all(kind, len)?;
-    if !steps.disagree() {
+    // (Buffers without items may be null.)
+    if !steps.disagree() && len > 0 {
         let shown = shown_at(&steps, items, place);
         // SAFETY: all have posted as many items, and the caller promises that they are valid.
         unsafe {

@@ -10,7 +10,6 @@
 //! - [`neighbours`]: neighbour collectives over boards
 //! - [`pair`]: allreduces of two ranks
 //! - [`pulled`]: copies from other ranks' buffers
-//! - [`quick`]: the shortest operations of two ranks, in few instructions
 //! - [`reduce`]: reductions over boards
 //! - [`rooted`]: gather and scatter over boards
 //! - [`scan`]: scans over boards
@@ -26,7 +25,6 @@ pub(super) mod moves;
 pub(super) mod neighbours;
 pub(super) mod pair;
 pub(super) mod pulled;
-pub(super) mod quick;
 pub(super) mod reduce;
 pub(super) mod rooted;
 pub(super) mod scan;

@@ -372,7 +372,9 @@ impl<'a, D: Device> Steps<'a, D> {
                     .write_unaligned(len as u64);
             }
         }
-        self.boards.show(Header::new(self.step, kind, sort, len));
+        let header = Header::new(self.step, kind, sort, len);
+        let cells = [self.step, self.step.wrapping_add(1)].map(|step| self.boards.map.cell(step));
+        self.boards.show(cells[0], cells[1], header);
         self.state.count(Counters::Signals, 1);
     }
 

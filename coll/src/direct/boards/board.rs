@@ -46,6 +46,8 @@ pub(in crate::direct) const IN_CELL: usize = CELL - HEADER;
 /// Tracks of a board: the first is for nonblocking operations, each of the others for one
 /// persistent operation.
 pub(in crate::direct) const TRACKS: usize = 9;
+/// The track of nonblocking operations.
+pub(crate) const NONBLOCKING: usize = 0;
 pub(in crate::direct) const LINE: usize = 64;
 /// Offset of the words in which ranks say that they are gone: after the line with the number of
 /// finished steps and the line with the processor and the wishes.
@@ -248,20 +250,10 @@ impl Map {
         unsafe { &*board.add(LINE).cast::<AtomicU32>().add(2) }
     }
 
-    /// The header of the cell of a step.
-    ///
-    /// # Safety
-    /// As [`done`](Self::done).
-    #[inline]
-    pub(in crate::direct) unsafe fn header<'a>(self, board: *mut u8, step: u32) -> &'a AtomicU64 {
-        // SAFETY: the cell lies within the board, aligned to a line; only accessed as an atomic.
-        unsafe { &*self.cell(board, step).cast::<AtomicU64>() }
-    }
-
     /// The data of the cell of a step: [`IN_CELL`] bytes.
     #[inline]
     pub(in crate::direct) fn data(self, board: *mut u8, step: u32) -> *mut u8 {
-        self.cell(board, step).wrapping_add(HEADER)
+        data_of(board, self.cell(step))
     }
 
     /// The chunk of a step: [`chunk_len`](Self::chunk_len) bytes.
@@ -270,9 +262,10 @@ impl Map {
         board.wrapping_add(self.chunks + (step % CHUNKS) as usize * self.chunk)
     }
 
+    /// Offset of the cell of a step.
     #[inline]
-    fn cell(self, board: *mut u8, step: u32) -> *mut u8 {
-        board.wrapping_add(self.cells + (step % CELLS) as usize * CELL)
+    pub(in crate::direct) fn cell(self, step: u32) -> usize {
+        self.cells + (step % CELLS) as usize * CELL
     }
 
     /// The layout of a track.
@@ -324,7 +317,7 @@ impl TrackMap {
     }
 }
 
-/// The header of the cell at offset `cell` ([`TrackMap::cell`]).
+/// The header of the cell at offset `cell` ([`Map::cell`], [`TrackMap::cell`]).
 ///
 /// # Safety
 /// As [`TrackMap::done`].

@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use portolan_core::comm::Communicator;
 use portolan_core::device::Region;
 use portolan_core::{Device, Error, ErrorKind, ProcId, Result};
+use portolan_datatype::Layout;
 
-use super::board::{Header, Map, TRACKS};
+use super::board::{Header, Map, TRACKS, data_of, header_of};
 use super::edges::Edges;
 use super::long::Long;
 use super::setup::Pool;
 use crate::args::Operation;
-use crate::direct::agree::sort::Sorts;
+use crate::direct::agree::sort::{Sort, Sorts};
 use crate::direct::blocking::choice::Choice;
 use crate::direct::tracks::hope::Hope;
 use crate::direct::tracks::lending::Wishes;
@@ -58,7 +59,7 @@ pub(in crate::direct) struct Boards {
     pub(in crate::direct) busy: AtomicBool,
     pub(in crate::direct) many_threads: bool,
     pub(in crate::direct) pool: Arc<Pool>,
-    /// Whether short operations may take [the quick way](crate::direct::blocking::quick).
+    /// Whether short operations may take [the quick way](crate::direct::quick).
     pub(in crate::direct) is_quick: bool,
     /// Whether ranks check that the others' items are of the same sort.
     pub(in crate::direct) types: bool,
@@ -116,28 +117,43 @@ impl Boards {
             .map(|(_, (board, process))| (board.as_ptr(), *process))
     }
 
-    /// Shows the header of this rank's cell of a step to the others. Data that belongs to it is on
-    /// the board already.
+    /// The sort of items of this layout, if there are items and ranks compare sorts.
     #[inline]
-    pub(in crate::direct) fn show(&self, header: Header) {
-        let (own, step) = (self.own(), header.step());
-        // SAFETY: a board of this communicator. Release: pairs with the Acquire load in `seen_of`;
+    pub(in crate::direct) fn sort_of(&self, layout: Option<&Layout>) -> Sort {
+        match layout {
+            Some(layout) if self.types => Sort::of_layout(layout),
+            _ => Sort::ANY,
+        }
+    }
+
+    /// Shows the header of this rank's cell at offset `cell` to the others. Data that belongs to it
+    /// is on the board already. The cell of the next step is at offset `next`.
+    #[inline]
+    pub(in crate::direct) fn show(&self, cell: usize, next: usize, header: Header) {
+        let own = self.own();
+        // SAFETY: a board of this communicator. Release: pairs with the Acquire load in `header`;
         // the data is visible to a rank that sees the header.
-        unsafe { self.map.header(own, step) }.store(header.0, Ordering::Release);
+        unsafe { header_of(own, cell) }.store(header.0, Ordering::Release);
         #[cfg(test)]
         crate::direct::tests::lingering::linger();
         // The others have had the line of the next cell since they last looked at it. Requesting it
         // here brings it back while this rank waits, rather than when it has something to show.
-        want(self.map.data(own, step.wrapping_add(1)));
+        want(data_of(own, next));
+    }
+
+    /// The header of a rank's cell at offset `cell`, which may be of an earlier step.
+    #[inline]
+    pub(in crate::direct) fn header(&self, rank: u32, cell: usize) -> Header {
+        // SAFETY: a board of this communicator, mapped as long as it lives.
+        let header = unsafe { header_of(self.board(rank), cell) };
+        // Acquire: pairs with the Release store in `show`.
+        Header(header.load(Ordering::Acquire))
     }
 
     /// A rank's header of a step, if it has been posted.
     #[inline]
     pub(in crate::direct) fn seen_of(&self, rank: u32, step: u32) -> Option<Header> {
-        // SAFETY: a board of this communicator, mapped as long as it lives.
-        let cell = unsafe { self.map.header(self.board(rank), step) };
-        // Acquire: pairs with the Release store in `show`.
-        let header = Header(cell.load(Ordering::Acquire));
+        let header = self.header(rank, self.map.cell(step));
         (header.step() == step).then_some(header)
     }
 

@@ -18,7 +18,7 @@ mod numbers;
 mod pair;
 mod parts;
 mod pulled;
-mod quick;
+pub(super) mod quick;
 mod roots;
 mod tracks;
 mod turn;

@@ -1,19 +1,57 @@
 //! The shortest operations of two ranks: the quick way does what the general one does, and a rank
 //! there meets one that is not.
 
-use std::sync::Mutex;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use portolan_core::{ErrorKind, Result};
+use portolan_core::comm::Communicator;
+use portolan_core::config::Settings;
+use portolan_core::level::Multiple;
+use portolan_core::transport::memory;
+use portolan_core::{Device, Engine, ErrorKind, Result};
 use portolan_datatype::{Layout, Op, Predefined};
 
 use super::{World, buf, costs, on_all};
 use crate::direct::boards::board::{CELLS, IN_CELL};
-use crate::{Operation, run};
+use crate::{Operation, run, start};
+
+thread_local! {
+    /// Operations of this rank that have gone the quick way.
+    static QUICK: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Called by each operation on the quick way.
+pub(in crate::direct) fn note() {
+    QUICK.set(QUICK.get() + 1);
+}
+
+/// Both forms of a call.
+const FORMS: [Form; 2] = [Form::Blocking, Form::Nonblocking];
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Form {
+    Blocking,
+    Nonblocking,
+}
+
+/// Performs an operation whose buffers outlive the call.
+fn perform(world: &World, operation: &Operation<'_>, form: Form) -> Result<()> {
+    // SAFETY: from the caller; in both cases the operation is over in this function.
+    unsafe {
+        match form {
+            Form::Blocking => run(world, operation),
+            Form::Nonblocking => {
+                let request = start(world, operation)?;
+                world.device().wait(request).map(drop)
+            }
+        }
+    }
+}
 
 fn barrier(world: &World) {
-    // SAFETY: there is no buffer.
-    unsafe { run(world, &Operation::Barrier) }.unwrap();
+    perform(world, &Operation::Barrier, Form::Blocking).unwrap();
 }
 
 /// What a rank contributes.
@@ -23,7 +61,7 @@ fn contribution(rank: u32, items: usize) -> Vec<u16> {
 }
 
 /// An allreduce by `op` of that many items; returns the result.
-fn allreduce(world: &World, op: &Op, items: usize, in_place: bool) -> Vec<u16> {
+fn allreduce(world: &World, op: &Op, items: usize, in_place: bool, form: Form) -> Vec<u16> {
     let layout = Layout::of::<u16>();
     let mut from = contribution(world.rank(), items);
     let mut to = match in_place {
@@ -35,26 +73,27 @@ fn allreduce(world: &World, op: &Op, items: usize, in_place: bool) -> Vec<u16> {
         recv: buf(&mut to, &layout),
         op,
     };
-    // SAFETY: the buffers outlive the call.
-    unsafe { run(world, &allreduce) }.unwrap();
+    perform(world, &allreduce, form).unwrap();
     to
 }
 
+/// The result of both ranks.
+fn sum_of_both(items: usize) -> Vec<u16> {
+    let mut all = contribution(1, items);
+    let sum = Op::SUM.apply_slices(&contribution(0, items), &mut all);
+    sum.map(|()| all).unwrap()
+}
+
 /// A broadcast of that many items; returns what this rank has afterwards.
-fn bcast(world: &World, items: usize, root: u32) -> Result<Vec<u16>> {
+fn bcast(world: &World, items: usize, root: u32, form: Form) -> Result<Vec<u16>> {
     let layout = Layout::of::<u16>();
-    let mut data = match world.rank() == root {
+    let mut values = match world.rank() == root {
         true => contribution(root, items),
         false => vec![0; items],
     };
-    let data_of = buf(&mut data, &layout);
-    let bcast = Operation::Bcast {
-        data: data_of,
-        root,
-    };
-    // SAFETY: the buffer outlives the call.
-    unsafe { run(world, &bcast) }?;
-    Ok(data)
+    let data = buf(&mut values, &layout);
+    perform(world, &Operation::Bcast { data, root }, form)?;
+    Ok(values)
 }
 
 /// Lets the other rank go first, for so long that it does not find this rank in a few looks.
@@ -63,22 +102,46 @@ fn come_late() {
 }
 
 #[test]
+fn what_is_short_goes_the_quick_way_and_the_rest_does_not() {
+    on_all(2, |world| {
+        barrier(world);
+        let quick = |call: &dyn Fn()| {
+            let before = QUICK.get();
+            call();
+            QUICK.get() - before
+        };
+        let own = Op::new(true, |a: u16, b: u16| a.wrapping_add(b));
+        for form in FORMS {
+            let of_barrier = || perform(world, &Operation::Barrier, form).unwrap();
+            assert_eq!(quick(&of_barrier), 1);
+            for (items, ways) in [(IN_CELL / 2, 1), (IN_CELL / 2 + 1, 0)] {
+                let of_bcast = || drop(bcast(world, items, 1, form).unwrap());
+                assert_eq!(quick(&of_bcast), ways, "{form:?}");
+                let of_allreduce = || drop(allreduce(world, &Op::SUM, items, false, form));
+                assert_eq!(quick(&of_allreduce), ways, "{form:?}");
+            }
+            assert_eq!(quick(&|| drop(allreduce(world, &own, 4, false, form))), 0);
+        }
+    });
+}
+
+#[test]
 fn every_length_of_a_cell_and_the_first_beyond_it() {
     on_all(2, |world| {
         barrier(world);
         let ops = [Predefined::Sum, Predefined::Bxor, Predefined::Max].map(Op::from);
         for items in 1..=IN_CELL / 2 + 1 {
-            for op in &ops {
-                let mut all = contribution(1, items);
-                op.apply_slices(&contribution(0, items), &mut all).unwrap();
-                assert_eq!(allreduce(world, op, items, false), all);
-                assert_eq!(allreduce(world, op, items, true), all);
-            }
-            for root in [0, 1] {
-                assert_eq!(
-                    bcast(world, items, root).unwrap(),
-                    contribution(root, items)
-                );
+            for form in FORMS {
+                for op in &ops {
+                    let mut all = contribution(1, items);
+                    op.apply_slices(&contribution(0, items), &mut all).unwrap();
+                    assert_eq!(allreduce(world, op, items, false, form), all);
+                    assert_eq!(allreduce(world, op, items, true, form), all);
+                }
+                for root in [0, 1] {
+                    let values = bcast(world, items, root, form).unwrap();
+                    assert_eq!(values, contribution(root, items));
+                }
             }
         }
     });
@@ -87,7 +150,10 @@ fn every_length_of_a_cell_and_the_first_beyond_it() {
 /// A sum of two things that are no numbers is one of the two, and which one depends on their order.
 #[test]
 fn both_ranks_get_the_same_bits() {
-    for in_place in [false, true] {
+    for (in_place, form) in [false, true]
+        .into_iter()
+        .flat_map(|in_place| FORMS.map(|form| (in_place, form)))
+    {
         let results = Mutex::new(Vec::new());
         on_all(2, |world| {
             barrier(world);
@@ -99,8 +165,7 @@ fn both_ranks_get_the_same_bits() {
                 recv: buf(&mut to, &layout),
                 op: &Op::SUM,
             };
-            // SAFETY: the buffers outlive the call.
-            unsafe { run(world, &allreduce) }.unwrap();
+            perform(world, &allreduce, form).unwrap();
             results.lock().unwrap().push(to[0].to_bits());
         });
         let results = results.into_inner().unwrap();
@@ -116,24 +181,25 @@ fn both_ranks_get_the_same_bits() {
 fn a_rank_that_is_late_finds_the_other_waiting() {
     on_all(2, |world| {
         barrier(world);
-        let sum = Op::SUM;
-        let mut all = contribution(1, 4);
-        sum.apply_slices(&contribution(0, 4), &mut all).unwrap();
-        for late in [0, 1] {
+        for (late, form) in [0, 1]
+            .into_iter()
+            .flat_map(|late| FORMS.map(|form| (late, form)))
+        {
             let come = || {
                 if world.rank() == late {
                     come_late();
                 }
             };
             come();
-            barrier(world);
+            perform(world, &Operation::Barrier, form).unwrap();
             come();
-            assert_eq!(allreduce(world, &sum, 4, false), all);
+            assert_eq!(allreduce(world, &Op::SUM, 4, false, form), sum_of_both(4));
             come();
-            assert_eq!(allreduce(world, &sum, 4, true), all);
+            assert_eq!(allreduce(world, &Op::SUM, 4, true, form), sum_of_both(4));
             for root in [0, 1] {
                 come();
-                assert_eq!(bcast(world, 4, root).unwrap(), contribution(root, 4));
+                let values = bcast(world, 4, root, form).unwrap();
+                assert_eq!(values, contribution(root, 4));
                 barrier(world);
             }
         }
@@ -145,17 +211,15 @@ fn a_rank_with_an_operator_of_its_program_goes_the_general_way_and_meets_the_oth
     on_all(2, |world| {
         barrier(world);
         let own = Op::new(true, |a: u16, b: u16| a.wrapping_add(b));
-        for turn in 0..200u32 {
+        for turn in 0..400u32 {
             let items = 1 + turn as usize % (IN_CELL / 2);
-            let mut all = contribution(1, items);
-            Op::SUM
-                .apply_slices(&contribution(0, items), &mut all)
-                .unwrap();
             let op = match world.rank() == turn % 2 {
                 true => &own,
                 false => &Op::SUM,
             };
-            assert_eq!(allreduce(world, op, items, turn % 3 == 0), all);
+            let form = FORMS[turn as usize / 200];
+            let sum = allreduce(world, op, items, turn % 3 == 0, form);
+            assert_eq!(sum, sum_of_both(items));
         }
     });
 }
@@ -164,12 +228,52 @@ fn a_rank_with_an_operator_of_its_program_goes_the_general_way_and_meets_the_oth
 fn a_root_that_runs_ahead_waits_for_free_cells() {
     on_all(2, |world| {
         barrier(world);
-        if world.rank() == 1 {
-            come_late();
+        for form in FORMS {
+            if world.rank() == 1 {
+                come_late();
+            }
+            for turn in 0..5 * CELLS as usize {
+                let items = 1 + turn % 4;
+                let values = bcast(world, items, 0, form).unwrap();
+                assert_eq!(values, contribution(0, items));
+            }
         }
-        for turn in 0..5 * CELLS as usize {
-            let items = 1 + turn % 4;
-            assert_eq!(bcast(world, items, 0).unwrap(), contribution(0, items));
+    });
+}
+
+/// Several are under way at once, and end in another order.
+#[test]
+fn operations_under_way_do_not_mix() {
+    on_all(2, |world| {
+        barrier(world);
+        let layout = Layout::of::<u16>();
+        for late in [0, 1] {
+            if world.rank() == late {
+                come_late();
+            }
+            let mut froms: Vec<Vec<u16>> = (1..=40)
+                .map(|items| contribution(world.rank(), items))
+                .collect();
+            let mut tos: Vec<Vec<u16>> = (1..=40).map(|items| vec![0; items]).collect();
+            let requests: Vec<_> = froms
+                .iter_mut()
+                .zip(&mut tos)
+                .map(|(from, to)| {
+                    let allreduce = Operation::Allreduce {
+                        send: Some(buf(from, &layout)),
+                        recv: buf(to, &layout),
+                        op: &Op::SUM,
+                    };
+                    // SAFETY: the buffers live until all requests are over.
+                    unsafe { start(world, &allreduce) }.unwrap()
+                })
+                .collect();
+            for request in requests.into_iter().rev() {
+                world.device().wait(request).unwrap();
+            }
+            for (items, to) in (1..).zip(&tos) {
+                assert_eq!(*to, sum_of_both(items));
+            }
         }
     });
 }
@@ -178,13 +282,17 @@ fn a_root_that_runs_ahead_waits_for_free_cells() {
 fn ranks_that_disagree_get_errors_whoever_is_late() {
     on_all(2, |world| {
         barrier(world);
-        for late in [0, 1] {
+        let layout = Layout::of::<u16>();
+        for (late, form) in [0, 1]
+            .into_iter()
+            .flat_map(|late| FORMS.map(|form| (late, form)))
+        {
             for root in [0, 1] {
                 let items = if world.rank() == 0 { 4 } else { 5 };
                 if world.rank() == late {
                     come_late();
                 }
-                let outcome = bcast(world, items, root);
+                let outcome = bcast(world, items, root, form);
                 if world.rank() != root {
                     let error = outcome.unwrap_err();
                     assert_eq!(error.kind(), ErrorKind::InvalidCount, "{error}");
@@ -194,23 +302,20 @@ fn ranks_that_disagree_get_errors_whoever_is_late() {
                 if world.rank() == late {
                     come_late();
                 }
-                let layout = Layout::of::<u16>();
                 let (mut from, mut to) = (contribution(0, items), vec![0; items]);
                 let allreduce = Operation::Allreduce {
                     send: Some(buf(&mut from, &layout)),
                     recv: buf(&mut to, &layout),
                     op: &Op::SUM,
                 };
-                // SAFETY: the buffers outlive the call.
-                let error = unsafe { run(world, &allreduce) }.unwrap_err();
+                let error = perform(world, &allreduce, form).unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::InvalidCount, "{error}");
                 assert!(to.iter().all(|&item| item == 0), "nothing is combined");
                 barrier(world);
             }
         }
-        let mut all = contribution(1, 3);
-        Op::SUM.apply_slices(&contribution(0, 3), &mut all).unwrap();
-        assert_eq!(allreduce(world, &Op::SUM, 3, false), all);
+        let sum = allreduce(world, &Op::SUM, 3, false, Form::Nonblocking);
+        assert_eq!(sum, sum_of_both(3));
     });
 }
 
@@ -225,12 +330,43 @@ fn it_costs_one_signal_and_at_most_one_look() {
             [0, 1, 2].map(|at| after[at] - before[at])
         };
         let root = world.rank() == 0;
-        for _ in 0..3 {
-            assert_eq!(cost(&|| barrier(world)), [1, 1, 0]);
-            let of_bcast = cost(&|| drop(bcast(world, 4, 0).unwrap()));
+        for form in FORMS {
+            let of_barrier = || perform(world, &Operation::Barrier, form).unwrap();
+            assert_eq!(cost(&of_barrier), [1, 1, 0]);
+            let of_bcast = cost(&|| drop(bcast(world, 4, 0, form).unwrap()));
             assert_eq!(of_bcast, [1, u64::from(!root), 0]);
-            let of_allreduce = cost(&|| drop(allreduce(world, &Op::SUM, 4, false)));
+            let of_allreduce = cost(&|| drop(allreduce(world, &Op::SUM, 4, false, form)));
             assert_eq!(of_allreduce, [1, 1, 0]);
+        }
+    });
+}
+
+/// Two threads of a rank that do not take turns: one is told so, and the steps stay in order.
+#[test]
+fn of_two_threads_at_once_one_is_told() {
+    std::thread::scope(|scope| {
+        for transport in memory::network(2) {
+            scope.spawn(move || {
+                let engine = Engine::<_, Multiple>::new(transport, &Settings::default()).unwrap();
+                let world = Communicator::world(Arc::new(engine)).unwrap();
+                // SAFETY: there is no buffer.
+                let barrier = || unsafe { run(&world, &Operation::Barrier) };
+                barrier().unwrap();
+                // Both ranks do as many barriers in all, whichever thread does them.
+                let left = AtomicI32::new(5000);
+                std::thread::scope(|threads| {
+                    for _ in 0..2 {
+                        threads.spawn(|| {
+                            while left.fetch_sub(1, Ordering::Relaxed) > 0 {
+                                while let Err(error) = barrier() {
+                                    assert_eq!(error.kind(), ErrorKind::InvalidCommunicator);
+                                }
+                            }
+                        });
+                    }
+                });
+                world.barrier().unwrap();
+            });
         }
     });
 }

@@ -82,8 +82,8 @@ unsafe impl Device for Noting {
 
 type World = Communicator<Noting>;
 
-/// Operations in which not every rank looks at every other one.
-const NAMES: [&str; 5] = ["bcast", "gather", "scatter", "reduce", "scan"];
+/// Operations in which not every rank looks at every other one, and one in which all do.
+const NAMES: [&str; 6] = ["bcast", "gather", "scatter", "reduce", "scan", "allreduce"];
 
 fn call(world: &World, name: &str, root: u32, len: usize) {
     let (layout, all) = (Layout::of::<u8>(), len * world.size() as usize);
@@ -114,6 +114,11 @@ fn call(world: &World, name: &str, root: u32, len: usize) {
             recv: is_root.then_some(recv),
             op,
             root,
+        },
+        "allreduce" => Operation::Allreduce {
+            send: Some(send),
+            recv,
+            op,
         },
         _ => Operation::Scan {
             send: Some(send),
@@ -172,7 +177,7 @@ fn on_each(
                 {
                     for who in 0..n {
                         // Every few steps a rank wakes all others, whatever it does.
-                        for before in (1..=2).cycle().zip([0, 1, 0, n - 1, 2, 0]) {
+                        for before in (1..=2).cycle().zip([0, 1, 0, n - 1, 2 % n, 0]) {
                             case(name, len, who, before);
                         }
                     }
@@ -191,7 +196,7 @@ fn others(n: u32, me: u32) -> u64 {
 
 #[test]
 fn of_few_ranks_all_are_woken_before_a_rank_waits() {
-    for n in [3, 5, 8] {
+    for n in [2, 3, 5, 8] {
         let wrong = on_each(n, &[8, 1000, 20_000], |me, root, [first, _]| {
             // A rank that waits for the root sees what the root does.
             others(n, me) & !(1 << root) & !first

@@ -31,9 +31,8 @@ use crate::direct::agree::counts;
 use crate::direct::agree::odd::{Odd, described};
 use crate::direct::agree::sort::Sort;
 use crate::direct::agree::verdict::{Refused, Verdict, Wrong};
-use crate::direct::boards::board::{Header, Place, data_of, header_of};
+use crate::direct::boards::board::{Header, NONBLOCKING, Place, data_of};
 use crate::direct::boards::view::Boards;
-use crate::direct::boards::view::want;
 use crate::direct::tracks::call::Call;
 use crate::direct::tracks::hands::Hands;
 use crate::direct::tracks::listed::AT_ROOT;
@@ -87,6 +86,22 @@ impl Begun {
         }
     }
 
+    /// A step of the track of nonblocking operations in which this rank has shown its part, in a
+    /// cell, and waits for the ranks `waiting`.
+    #[inline]
+    pub(in crate::direct) fn of_shown(boards: &Boards, step: u32, waiting: u32) -> Self {
+        Self {
+            track: NONBLOCKING,
+            step,
+            cell: boards.tracks[NONBLOCKING].map.cell(step),
+            place: Place::Cell,
+            was_free: true,
+            waiting,
+            shown: true,
+            more: None,
+        }
+    }
+
     /// Shows the contribution, if there is room for it. Returns whether it is shown.
     ///
     /// # Safety
@@ -125,15 +140,9 @@ impl Begun {
             // SAFETY: as above; data in the cell begins after the checksum.
             unsafe { counts::write(data_of(own, self.cell), sum) };
         }
-        // SAFETY: a board of this communicator. Release: pairs with the Acquire load in `look`; the
-        // data is visible to a rank that sees the header.
-        unsafe { header_of(own, self.cell) }.store(header.0, Ordering::Release);
-        #[cfg(test)]
-        crate::direct::tests::lingering::linger();
-        let next = boards.tracks[self.track]
-            .map
-            .cell(self.step.wrapping_add(1));
-        want(data_of(own, next));
+        let next = self.step.wrapping_add(1);
+        let next = boards.tracks[self.track].map.cell(next);
+        boards.show(self.cell, next, header);
         boards.wake(call.wakes, hands);
         self.shown = true;
         true
@@ -190,10 +199,7 @@ impl Begun {
 
     #[inline]
     fn header_of(&self, boards: &Boards, rank: u32) -> Header {
-        // SAFETY: a board of this communicator, mapped as long as it lives.
-        let cell = unsafe { header_of(boards.board(rank), self.cell) };
-        // Acquire: pairs with the Release store in `show`.
-        Header(cell.load(Ordering::Acquire))
+        boards.header(rank, self.cell)
     }
 
     /// Looks at the ranks that have not been seen; returns whether all have shown their parts.
@@ -442,12 +448,7 @@ impl Begun {
         if turns.in_turn() && self.waiting == 0 && seen == boards.others_mask() {
             turns.proves(self.step);
         }
-        let (done, tell) = turns.end(self.step);
-        let own = boards.own();
-        // SAFETY: a board of this communicator. Release: pairs with the Acquire load in
-        // `least_behind`; all of this rank's reads come before it. (The store happens while this
-        // thread has the turn, so that two threads do not store in the wrong order.)
-        unsafe { turns.map.done(own) }.store(done, Ordering::Release);
+        let tell = boards.end_on_track(self.track, self.step);
         drop(turn);
         if tell {
             boards.wake(boards.others_mask(), hands);
@@ -456,6 +457,19 @@ impl Begun {
 }
 
 impl Boards {
+    /// Says that this rank has finished a step of a track, on which this thread has the turn.
+    /// Returns whether to wake the others.
+    #[inline]
+    pub(in crate::direct) fn end_on_track(&self, track: usize, step: u32) -> bool {
+        let turns = &self.tracks[track];
+        let (done, tell) = turns.end(step);
+        // SAFETY: a board of this communicator. Release: pairs with the Acquire load in
+        // `least_behind`; all of this rank's reads come before it. (The store happens while this
+        // thread has the turn, so that two threads do not store in the wrong order.)
+        unsafe { turns.map.done(self.own()) }.store(done, Ordering::Release);
+        tell
+    }
+
     /// The mask of the other ranks.
     #[inline]
     pub(in crate::direct) fn others_mask(&self) -> u32 {

@@ -59,10 +59,16 @@ impl Turns {
         self.turn.as_ref().map(lock)
     }
 
+    /// The step that [`take`](Self::take) takes next.
+    #[inline]
+    pub(in crate::direct) fn upcoming(&self) -> u32 {
+        self.next.load(Ordering::Relaxed)
+    }
+
     /// Takes the step of an operation that starts now.
     #[inline]
     pub(in crate::direct) fn take(&self) -> u32 {
-        let step = self.next.load(Ordering::Relaxed);
+        let step = self.upcoming();
         self.next.store(step.wrapping_add(1), Ordering::Relaxed);
         step
     }

@@ -63,12 +63,10 @@ impl<D: Device> Steps<'_, D> {
     /// The same, if the header is not there at the first look.
     #[inline(never)]
     fn header_later(&mut self, rank: u32, such: impl Fn(Header) -> bool) -> Result<Header> {
-        // SAFETY: a board of this communicator, mapped as long as it lives.
-        let cell = unsafe { self.boards.map.header(self.boards.board(rank), self.step) };
+        let (boards, cell) = (self.boards, self.boards.map.cell(self.step));
         let (mut header, step) = (Header(0), self.step);
         let ready = || {
-            // Acquire: pairs with the Release store in `Boards::show`.
-            header = Header(cell.load(Ordering::Acquire));
+            header = boards.header(rank, cell);
             header.step() == step && such(header)
         };
         self.wait(rank, ready)?;
@@ -174,10 +172,7 @@ impl<D: Device> Steps<'_, D> {
     /// The sort of items of this layout, if ranks compare sorts.
     #[inline]
     pub(in crate::direct) fn sort_of(&self, layout: &Layout) -> Sort {
-        match self.boards.types {
-            true => Sort::of_layout(layout),
-            false => Sort::ANY,
-        }
+        self.boards.sort_of(Some(layout))
     }
 
     /// Pauses briefly before this rank looks at all others.
