@@ -485,7 +485,11 @@ mod tests {
         assert!(machine.cores >= 1);
         assert_eq!(machine.load_store_ns.is_some(), taken.before_ns.is_some());
         let expected = |all: usize| if taken.before_ns.is_some() { all } else { 0 };
-        assert_eq!(machine.copies.len(), expected(COPIES.len()));
+        // A copy of a few cache lines may take less time than the clock can tell, and is left out.
+        let is_long = |&bytes: &usize| bytes >= 4 << 10;
+        let copied = machine.copies.iter().map(|&(bytes, _)| bytes);
+        let long = COPIES.iter().filter(|&bytes| is_long(bytes));
+        assert_eq!(copied.filter(is_long).count(), expected(long.count()));
         assert_eq!(machine.relays.len(), expected(RELAYS.len()));
         assert_eq!(machine.relays_both.len(), expected(RELAYS.len()));
     }

@@ -12,8 +12,9 @@
 //! that go the other way do not count.) It compares the first quartile of the times, because most
 //! disturbances make a measurement longer. It does not use the minimum, which is a matter of luck
 //! where ranks take turns on processors: the rank that comes last to an operation finds everything
-//! there. First come [`TRIALS`] operations each way. (For an alltoall of more than two ranks,
-//! boards are used first for as many operations as move [`LATE`] bytes, and at least [`FEWEST`].)
+//! there. First come [`TRIALS`] operations each way, fewer over boards if they are [long](TRIED).
+//! (For an alltoall of more than two ranks, boards are used first for as many operations as move
+//! [`LATE`] bytes, and at least [`FEWEST`].)
 //! Those by messages count once the device has had the messages that it needs to learn how to move
 //! them ([`settling`]): until then it tries slow ways, too. Then the better way is used for
 //! [`FIRST`] operations, the other for [`PROBE`], the better for twice as many as before, and so on
@@ -40,6 +41,10 @@ use crate::state::lock;
 /// Operations that try boards, and messages, at first. They are many because those that use new
 /// memory are not the fastest.
 const TRIALS: [u32; 2] = [8, 12];
+/// Long operations try boards in as many as move so many bytes, and at least [`LEAST_TRIALS`]: a
+/// program may not have many of them, and the memory of boards is long known.
+const TRIED: usize = 4 << 20;
+const LEAST_TRIALS: u32 = 3;
 /// Operations that try the other way later on, and operations that are timed before such a trial.
 const PROBE: u32 = 4;
 const MEASURED: u32 = 16;
@@ -121,7 +126,7 @@ impl Choice {
             Class {
                 // Data that is loaded where it is has one way only.
                 settling: if shared { 0 } else { settling(length) },
-                ..left.map_or(Class::NEW, Class::later)
+                ..left.map_or(Class::first(length), Class::later)
             }
         };
         let of = |kind| {
@@ -228,6 +233,11 @@ fn late(bytes: usize, length: u32, ranks: u32) -> u32 {
     FEWEST.max(operations as u32)
 }
 
+/// How many operations of 2 to the power of `length` bytes try boards at first.
+fn trials(length: u32) -> u32 {
+    ((TRIED >> length) as u32).clamp(LEAST_TRIALS, TRIALS[0])
+}
+
 /// How many messages of 2 to the power of `length` bytes a device needs to learn how to move them.
 fn settling(length: u32) -> u32 {
     let (least, most) = LEARNS_WITH;
@@ -261,6 +271,14 @@ impl Class {
         pause: FIRST,
         settling: 0,
     };
+
+    /// For operations of 2 to the power of `length` bytes, which begin with the trial of boards.
+    fn first(length: u32) -> Self {
+        Self {
+            left: trials(length),
+            ..Self::NEW
+        }
+    }
 
     /// The first trial of the other way comes at once where it may copy once instead of twice: for
     /// a broadcast, a scatter, data that its readers load where it is, and where ranks copy from
@@ -457,23 +475,29 @@ mod tests {
                     classes[kind][usize::from(shared)][(length - SHORTEST) as usize].left
                 };
                 let operations = match ranks {
-                    2 => TRIALS[0],
+                    2 => trials(length),
                     _ => (1 << (30 - length)) / (ranks - 1),
                 };
                 for kind in [Kind::AllgatherChosen, Kind::Alltoall] {
                     assert_eq!(left(kind, false), operations);
-                    assert_eq!(left(kind, true), TRIALS[0], "copied once");
+                    assert_eq!(left(kind, true), trials(length), "copied once");
                     let trial = classes[0][0][(length - SHORTEST) as usize].trial;
                     assert!(trial, "a broadcast tries at once");
                 }
-                assert_eq!(left(Kind::Bcast, false), TRIALS[0]);
-                assert_eq!(left(Kind::ScatterListed, false), TRIALS[0]);
+                assert_eq!(left(Kind::Bcast, false), trials(length));
+                assert_eq!(left(Kind::ScatterListed, false), trials(length));
                 let pulls = lock(&Choice::with(1 << 30, ranks, true).0).classes;
                 let alltoall = KINDS.iter().position(|&known| known == Kind::Alltoall);
                 let class = pulls[alltoall.unwrap()][0][(length - SHORTEST) as usize];
-                assert_eq!(class.left, TRIALS[0], "there is nothing to learn");
+                assert_eq!(class.left, trials(length), "there is nothing to learn");
             }
         }
+    }
+
+    #[test]
+    fn the_longer_the_operations_the_fewer_try_boards() {
+        let all = [14, 19, 20, 21, LONGEST].map(trials);
+        assert_eq!(all, [8, 8, 4, 3, 3]);
     }
 
     #[test]
