@@ -234,7 +234,7 @@ fn late(bytes: usize, length: u32, ranks: u32) -> u32 {
 }
 
 /// How many operations of 2 to the power of `length` bytes try boards at first.
-fn trials(length: u32) -> u32 {
+pub(in crate::direct) fn trials(length: u32) -> u32 {
     ((TRIED >> length) as u32).clamp(LEAST_TRIALS, TRIALS[0])
 }
 

@@ -84,13 +84,10 @@ pub(super) unsafe fn part<V: Visitor>(
         match operation {
             Operation::Barrier => visitor.awaits(Barrier),
             Operation::Bcast { data, root } if *root < 2 => {
-                let moved = Moved {
-                    len: len_of(data)?,
-                    data,
-                };
+                let len = len_of(data)?;
                 match *root == me {
-                    true => visitor.shows(Sent(moved)),
-                    false => visitor.awaits(Received(moved)),
+                    true => visitor.shows(Moved::<true> { data, len }),
+                    false => visitor.awaits(Moved::<false> { data, len }),
                 }
             }
             Operation::Allreduce { send, recv, op } => {
@@ -160,71 +157,53 @@ impl Awaits for Barrier {
     }
 }
 
-/// The data of a broadcast.
-struct Moved<'a> {
+/// A rank's part in a broadcast: the root sends, the other rank receives.
+pub(super) struct Moved<'a, const SENDS: bool> {
     data: &'a TypedBuf<'a>,
     len: usize,
 }
 
-/// The part of the root of a broadcast.
-pub(super) struct Sent<'a>(Moved<'a>);
-
-impl Part for Sent<'_> {
-    const SHOWN: Kind = Kind::Bcast;
-    const WAKES: bool = true;
+impl<const SENDS: bool> Part for Moved<'_, SENDS> {
+    const SHOWN: Kind = if SENDS {
+        Kind::Bcast
+    } else {
+        Kind::BcastAwaited
+    };
+    const WAKES: bool = SENDS;
 
     #[inline(always)]
     fn len(&self) -> usize {
-        self.0.len
+        self.len
     }
 
     #[inline(always)]
     fn layout(&self) -> Option<&Layout> {
-        Some(self.0.data.layout)
+        Some(self.data.layout)
     }
 
     #[inline(always)]
     unsafe fn write(&self, to: *mut u8) {
-        // SAFETY: from the caller.
-        unsafe { copy_bytes(self.0.data.ptr, to, self.0.len) };
+        if SENDS {
+            // SAFETY: from the caller.
+            unsafe { copy_bytes(self.data.ptr, to, self.len) };
+        }
     }
 }
 
-/// The part of the rank that receives a broadcast.
-pub(super) struct Received<'a>(Moved<'a>);
-
-impl Part for Received<'_> {
-    const SHOWN: Kind = Kind::BcastAwaited;
-    const WAKES: bool = false;
-
-    #[inline(always)]
-    fn len(&self) -> usize {
-        self.0.len
-    }
-
-    #[inline(always)]
-    fn layout(&self) -> Option<&Layout> {
-        Some(self.0.data.layout)
-    }
-
-    #[inline(always)]
-    unsafe fn write(&self, _: *mut u8) {}
-}
-
-impl Awaits for Received<'_> {
+impl Awaits for Moved<'_, false> {
     const AWAITED: Kind = Kind::Bcast;
     const SETTLES: bool = false;
 
     #[inline(always)]
     unsafe fn take(&self, _: u32, theirs: *const u8) {
         // SAFETY: from the caller.
-        unsafe { copy_bytes(theirs, self.0.data.ptr, self.0.len) };
+        unsafe { copy_bytes(theirs, self.data.ptr, self.len) };
     }
 
     unsafe fn finish<D: Device>(&self, steps: Steps<'_, D>) -> Result<Way> {
         let root = 1 - steps.rank();
         // SAFETY: from the caller.
-        unsafe { bcast::end_begun(steps, &Stream::of(self.0.data), root) }
+        unsafe { bcast::end_begun(steps, &Stream::of(self.data), root) }
     }
 }
 
