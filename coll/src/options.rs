@@ -11,7 +11,8 @@ use crate::state::Job;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// The table by which algorithms are chosen.
+    /// The table by which algorithms are chosen. [`configure`] leaves out its rules for other
+    /// devices than the job's.
     pub table: Table,
     /// Whether ranks compare their calls before data moves (the setting `COLL_CHECK`).
     pub compare: bool,
@@ -90,7 +91,8 @@ fn rules(given: &str) -> Result<Vec<crate::select::Rule>> {
 ///
 /// # Errors
 /// [`InvalidArgument`](ErrorKind::InvalidArgument) if it is too late.
-pub fn configure<D: Device>(comm: &Communicator<D>, options: Options) -> Result<()> {
+pub fn configure<D: Device>(comm: &Communicator<D>, mut options: Options) -> Result<()> {
+    options.table = options.table.on(comm.device().attributes().name);
     let mut fresh = Some(options);
     comm.job_extension(Slot::Coll, || Job::new(fresh.take().unwrap_or_default()));
     match fresh {

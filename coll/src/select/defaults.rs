@@ -1,6 +1,6 @@
 //! The default table.
 
-use super::Rule;
+use super::{Place, Rule};
 use crate::args::Name;
 
 /// Any number.
@@ -77,15 +77,12 @@ const LEVELS: &[(Name, usize, &str)] = &[
 
 pub(super) fn rules() -> Vec<Rule> {
     let rule = |&(operation, ranks, bytes, algorithm): &(Name, usize, usize, &str)| Rule {
-        operation,
         ranks: u32::try_from(ranks).unwrap_or(u32::MAX),
         bytes,
-        levels: false,
-        algorithm: algorithm.to_owned(),
-        radix: None,
+        ..Rule::always(operation, algorithm)
     };
     let level = |&(operation, bytes, algorithm): &(Name, usize, &str)| Rule {
-        levels: true,
+        place: Place::Levels,
         ..rule(&(operation, ANY, bytes, algorithm))
     };
     LEVELS

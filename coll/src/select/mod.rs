@@ -18,13 +18,57 @@ pub struct Rule {
     pub ranks: u32,
     /// The largest number of bytes ([`Ask::bytes`]) to which it applies.
     pub bytes: usize,
-    /// Whether it only applies where ranks are on several nodes and some share one.
-    pub levels: bool,
+    /// Where ranks have to be.
+    pub place: Place,
+    /// The name of the only device to which it applies
+    /// ([`Attributes::name`](portolan_core::device::Attributes::name)); `None` for all devices. It
+    /// comes from those who write rules: nothing here knows what devices there are.
+    pub device: Option<String>,
     /// The algorithm's name.
     pub algorithm: String,
     /// The radix of its tree, if it [has one](crate::algorithms::has_radix); `None` for the
     /// default.
     pub radix: Option<u32>,
+}
+
+impl Rule {
+    /// A rule without conditions.
+    #[must_use]
+    pub fn always(operation: Name, algorithm: &str) -> Self {
+        Self {
+            operation,
+            ranks: u32::MAX,
+            bytes: usize::MAX,
+            place: Place::Anywhere,
+            device: None,
+            algorithm: algorithm.to_owned(),
+            radix: None,
+        }
+    }
+}
+
+/// Where the ranks of a communicator have to be for a rule to apply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Place {
+    /// Anywhere.
+    #[default]
+    Anywhere,
+    /// On several nodes, and some share one: where algorithms [for
+    /// nodes](crate::Levels::are_useful) make a difference.
+    Levels,
+    /// On one node, or each on a node of its own.
+    Flat,
+}
+
+impl Place {
+    /// Whether a rule applies. `levels` says whether algorithms for nodes make a difference.
+    fn holds(self, levels: bool) -> bool {
+        match self {
+            Self::Anywhere => true,
+            Self::Levels => levels,
+            Self::Flat => !levels,
+        }
+    }
 }
 
 /// The chosen algorithm.
@@ -61,6 +105,13 @@ impl Table {
         Self { rules }
     }
 
+    /// The table without the rules for other devices than the one of this name.
+    pub(crate) fn on(mut self, device: &str) -> Self {
+        let applies = |rule: &Rule| rule.device.as_deref().is_none_or(|name| name == device);
+        self.rules.retain(applies);
+        self
+    }
+
     /// The algorithm for a problem. If no rule applies, the first of the list that fits.
     ///
     /// All ranks come to the same answer, because they have the same table and the same query.
@@ -74,9 +125,8 @@ impl Table {
     ) -> Chosen<P> {
         let fits = |algorithm: &&Algorithm<P>| (algorithm.fits)(problem, ask);
         let rules = self.rules.iter().filter(|rule| {
-            let place = levels || !rule.levels;
             let size = ask.ranks <= rule.ranks && ask.bytes <= rule.bytes;
-            rule.operation == operation && place && size
+            rule.operation == operation && rule.place.holds(levels) && size
         });
         let named = |rule: &Rule| {
             let algorithm = list.iter().find(|known| known.name == rule.algorithm)?;
@@ -178,6 +228,31 @@ mod tests {
                 assert!(!name.contains("level") && !name.contains("node"), "{name}");
             }
         }
+    }
+
+    /// A table that was measured on one node leaves the algorithms for nodes alone, and the other
+    /// way round.
+    #[test]
+    fn a_rule_for_one_node_does_not_hold_on_several() {
+        let table = Table::with(parse("bcast flat linear; allreduce levels ring").expect("legal"));
+        assert_eq!(
+            chosen(&table, 8, 1 << 20, true)[..2],
+            ["node-chain", "ring"]
+        );
+        assert_eq!(
+            chosen(&table, 8, 1 << 20, false)[..2],
+            ["linear", "rabenseifner"]
+        );
+    }
+
+    #[test]
+    fn rules_for_other_devices_are_left_out() {
+        let rules = parse("bcast on=slow chain; bcast on=fast linear; allreduce ring");
+        let table = Table::with(rules.expect("legal rules"));
+        let on = |device| chosen(&table.clone().on(device), 8, 8, false);
+        assert_eq!(on("slow")[..2], ["chain", "ring"]);
+        assert_eq!(on("fast")[..2], ["linear", "ring"]);
+        assert_eq!(on("another")[..2], ["binomial", "ring"]);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Tables as text: what settings and files say, and what people are shown.
 //!
 //! One rule per line or between semicolons: the operation, conditions in any order, the algorithm.
-//! The condition `levels` holds where ranks are on several nodes, and some share one. Algorithms of
-//! trees take their `radix`. `#` begins a comment.
+//! The condition `levels` holds where ranks are on several nodes, and some share one; `flat` holds
+//! everywhere else; `on=ofi` holds over the device of this name. Algorithms of trees take their
+//! `radix`. `#` begins a comment.
 //!
 //! ```text
 //! bcast      ranks<=8  bytes<=32k  binomial
@@ -12,7 +13,7 @@
 
 use std::fmt;
 
-use super::{Rule, Table};
+use super::{Place, Rule, Table};
 use crate::algorithms::{self, knomial};
 use crate::args::Name;
 
@@ -41,14 +42,7 @@ fn rule(text: &str) -> Result<Rule, String> {
         );
         return Err(wrong(what));
     };
-    let mut rule = Rule {
-        operation,
-        ranks: u32::MAX,
-        bytes: usize::MAX,
-        levels: false,
-        algorithm: String::new(),
-        radix: None,
-    };
+    let mut rule = Rule::always(operation, "");
     for word in words {
         if let Some(limit) = word.strip_prefix("ranks<=") {
             let limit = limit
@@ -67,13 +61,21 @@ fn rule(text: &str) -> Result<Rule, String> {
             let most = knomial::MOST;
             let what = || wrong(format!("{radix} is no radix (2 to {most})"));
             rule.radix = Some(legal.ok_or_else(what)?);
-        } else if word == "levels" {
-            rule.levels = true;
+        } else if let Some(device) = word.strip_prefix("on=") {
+            if device.is_empty() || rule.device.is_some() {
+                return Err(wrong(format!("{word} does not name one device (on=shm)")));
+            }
+            rule.device = Some(device.to_owned());
+        } else if let Some(place) = place(word) {
+            if rule.place != Place::Anywhere && rule.place != place {
+                return Err(wrong("levels and flat never hold together".to_owned()));
+            }
+            rule.place = place;
         } else if rule.algorithm.is_empty() && !word.contains('=') {
             rule.algorithm = word.to_owned();
         } else {
             return Err(wrong(format!(
-                "{word} is no condition; use ranks<=N, bytes<=N, levels, the name of one algorithm, and radix=K of a tree"
+                "{word} is no condition; use ranks<=N, bytes<=N, levels, flat, on=DEVICE, the name of one algorithm, and radix=K of a tree"
             )));
         }
     }
@@ -93,6 +95,22 @@ fn rule(text: &str) -> Result<Rule, String> {
         )));
     }
     Ok(rule)
+}
+
+fn place(word: &str) -> Option<Place> {
+    let places = [Place::Levels, Place::Flat];
+    places.into_iter().find(|place| place.text() == word)
+}
+
+impl Place {
+    /// The condition's name; empty for the one that always holds.
+    fn text(self) -> &'static str {
+        match self {
+            Self::Anywhere => "",
+            Self::Levels => "levels",
+            Self::Flat => "flat",
+        }
+    }
 }
 
 /// A size with a suffix of powers of 1024.
@@ -127,11 +145,13 @@ impl fmt::Display for Rule {
             usize::MAX => String::new(),
             limit => format!("bytes<={}", size(limit)),
         };
-        let levels = if self.levels { "levels" } else { "" };
-        let (operation, algorithm) = (self.operation.text(), &self.algorithm);
+        let device = self.device.as_ref();
+        let device = device.map_or(String::new(), |name| format!("on={name} "));
+        let (operation, place, algorithm) =
+            (self.operation.text(), self.place.text(), &self.algorithm);
         write!(
             f,
-            "{operation:<20} {levels:<7} {ranks:<12} {bytes:<14} {algorithm}"
+            "{operation:<20} {device}{place:<7} {ranks:<12} {bytes:<14} {algorithm}"
         )?;
         match self.radix {
             Some(radix) => write!(f, " radix={radix}"),
@@ -184,7 +204,25 @@ mod tests {
             (rules[0].bytes, rules[0].ranks, rules.len()),
             (64 << 10, 3, 2)
         );
-        let rules = parse("reduce two-level levels; barrier linear").unwrap();
-        assert_eq!((rules[0].levels, rules[1].levels), (true, false));
+        assert!(error("bcast on= chain").contains("on= does not name one device"));
+        assert!(error("bcast on=shm on=ofi chain").contains("on=ofi does not name one"));
+        assert!(error("bcast levels flat chain").contains("levels and flat never hold together"));
+    }
+
+    #[test]
+    fn conditions_of_place_and_device_are_read_and_shown() {
+        let rules =
+            parse("reduce two-level levels; barrier linear; bcast on=ofi flat chain").unwrap();
+        let told = rules
+            .iter()
+            .map(|rule| (rule.place, rule.device.as_deref()));
+        let expected = [
+            (Place::Levels, None),
+            (Place::Anywhere, None),
+            (Place::Flat, Some("ofi")),
+        ];
+        assert!(told.eq(expected), "{rules:?}");
+        let shown: String = rules.iter().map(|rule| format!("{rule}\n")).collect();
+        assert_eq!(parse(&shown), Ok(rules));
     }
 }

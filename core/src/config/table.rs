@@ -140,8 +140,10 @@ settings! {
 
     /// Rules that come before the built-in ones when the algorithm of a collective operation is
     /// chosen, separated by semicolons (`bcast bytes<=64k binomial`), or `@` and the name of a file
-    /// of them. Bytes are those of the whole message, or of one rank's block where there is one per
-    /// rank (reduce-scatter: one block).
+    /// of them. Conditions are `ranks<=N`, `bytes<=N`, `on=TRANSPORT`, `levels` (ranks are on
+    /// several nodes, and some share one) and `flat` (they are not); a tree may have a `radix=K`.
+    /// Bytes are those of the whole message, or of one rank's block where there is one per rank
+    /// (reduce-scatter: one block).
     "COLL_TABLE" => coll_table: Option<String>, default "", unit "";
 
     /// Compares what the ranks call before data moves: another operation, root, count, type or

@@ -92,6 +92,12 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) transport: Vec<String>,
 
+    /// Start the jobs with this command, such as "mpiexec -hosts a,b -ppn 8", to which the number
+    /// of ranks is added, instead of on this machine (tune; other measurements run under a launcher
+    /// as they are: mpiexec -n 2 portolan bench latency)
+    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["pin", "map"])]
+    pub(crate) launcher: Option<String>,
+
     /// Processors of the ranks: `core` (one core each, in turn), `none`, or a list such as 0,1
     /// (rank i gets entry i); unset means a core for each rank if there are enough
     #[arg(long, visible_alias = "bind", value_name = "WHERE")]
@@ -175,6 +181,10 @@ pub(crate) struct BenchRankArgs {
     /// Threads of a rank
     #[arg(long, default_value_t = 1)]
     pub(crate) threads: u32,
+
+    /// Say where the ranks are, too
+    #[arg(long)]
+    pub(crate) about: bool,
 
     /// When the job was started, in nanoseconds of the monotonic clock
     #[arg(long, default_value_t = 0)]
@@ -349,6 +359,16 @@ impl BenchArgs {
     /// Messages in a window.
     pub(super) fn window(&self) -> u32 {
         self.window.unwrap_or(USUAL_WINDOW)
+    }
+
+    /// The words of the command that starts jobs instead of this one; none if there is no such
+    /// command.
+    pub(super) fn launcher(&self) -> Vec<String> {
+        let words = self
+            .launcher
+            .iter()
+            .flat_map(|words| words.split_whitespace());
+        words.map(str::to_owned).collect()
     }
 
     /// Threads of a rank.

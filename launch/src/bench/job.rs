@@ -1,5 +1,6 @@
 //! One sample: a job of Portolan or of a peer, and the output that is read from it.
 
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use portolan_benches::{Pattern, Plan, Sample};
 
+use super::forced::Forced;
 use super::output::{Output, Remarks};
 use super::peers::{Loops, Peer, Tool};
 use crate::os;
@@ -18,6 +20,8 @@ pub(super) const SAMPLE: &str = "portolan-sample";
 const NO_SAMPLE: &str = "portolan-no-sample ";
 /// Prefix of the line that names the transport.
 pub(super) const TRANSPORT: &str = "portolan-transport";
+/// The line that says that ranks are on several nodes, of which some have several.
+pub(super) const LEVELS: &str = "portolan-levels";
 
 /// Least time after which a sample that does not end is given up.
 pub(super) const PATIENCE: Duration = Duration::from_secs(600);
@@ -78,15 +82,6 @@ pub(super) enum Contender {
     Loops(Loops),
 }
 
-/// One algorithm of a collective operation, forced for every size, over messages.
-#[derive(Clone, Debug)]
-pub(super) struct Forced {
-    pub(super) transport: Option<String>,
-    pub(super) algorithm: String,
-    /// The rule that forces the algorithm.
-    pub(super) table: String,
-}
-
 /// The figure for one size, or the reason why there is none.
 pub(super) type OfSize = Result<Sample, String>;
 
@@ -95,6 +90,8 @@ pub(super) type OfSize = Result<Sample, String>;
 pub(super) struct Outcome {
     /// The transport that carried the messages; `None` for a peer.
     pub(super) transport: Option<String>,
+    /// Whether the job has said that its ranks are on several nodes, of which some have several.
+    pub(super) levels: bool,
     /// One entry for each plan. Only peers can lack a figure for some sizes.
     pub(super) samples: Vec<OfSize>,
     /// Other output that the user should see.
@@ -124,7 +121,8 @@ impl Contender {
         match self {
             // Portolan's launcher has its own time-out and cleans up afterwards, which it could not
             // do if it were killed.
-            Self::Ours(_) | Self::Forced(_) => None,
+            Self::Ours(_) => None,
+            Self::Forced(forced) => forced.limit(job.patience() + GRACE),
             // An `mpiexec` has a time-out as well, but it may hang all the same.
             Self::Peer(_) => Some(job.patience() + GRACE),
             Self::Tool(_) | Self::Loops(_) => Some(job.patience()),
@@ -137,16 +135,7 @@ impl Contender {
         let limit = self.limit(job);
         let mut outcome = match self {
             Self::Ours(transport) => listen(ours(job, transport.as_deref(), begun)?, limit, step)?,
-            Self::Forced(forced) => {
-                let mut command = ours(job, forced.transport.as_deref(), begun)?;
-                command.env("PORTOLAN_COLL_TABLE", &forced.table);
-                command.env("PORTOLAN_COLL_DIRECT", "off");
-                // The entry keeps the algorithm's name, not the transport's.
-                Outcome {
-                    transport: None,
-                    ..listen(command, limit, step)?
-                }
-            }
+            Self::Forced(forced) => forced.sample(job, limit, step)?,
             Self::Peer(peer) => listen(peer.command(job, begun), limit, step)?,
             Self::Loops(loops) => listen(loops.command(job, begun), limit, step)?,
             Self::Tool(tool) => tool.sample(job, step)?,
@@ -201,8 +190,14 @@ impl Job {
 }
 
 /// This command itself, under its own launcher.
-fn ours(job: &Job, transport: Option<&str>, begun: u64) -> Result<Command, String> {
+pub(super) fn ours(job: &Job, transport: Option<&str>, begun: u64) -> Result<Command, String> {
     let mut command = launcher(job.ranks, transport, &job.pin, job.patience(), &[])?;
+    as_rank(&mut command, job, begun);
+    Ok(command)
+}
+
+/// Adds the arguments with which this program is a rank of a sample.
+pub(super) fn as_rank(command: &mut Command, job: &Job, begun: u64) {
     command
         .args(["bench-rank", job.pattern.name()])
         .args(["--window", &job.window.to_string()])
@@ -213,7 +208,11 @@ fn ours(job: &Job, transport: Option<&str>, begun: u64) -> Result<Command, Strin
         .args(["--threads", &job.threads.to_string()])
         .args(["--begun", &begun.to_string()])
         .args(job.plans.iter().map(Plan::to_string));
-    Ok(command)
+}
+
+/// This program's own file.
+pub(super) fn own_file() -> Result<PathBuf, String> {
+    std::env::current_exe().map_err(|error| format!("cannot find this program's own file: {error}"))
 }
 
 /// `portolan run OPTIONS -- portolan`, without the arguments of the ranks.
@@ -224,8 +223,7 @@ pub(super) fn launcher(
     patience: Duration,
     options: &[&str],
 ) -> Result<Command, String> {
-    let program = std::env::current_exe()
-        .map_err(|error| format!("cannot find this program's own file: {error}"))?;
+    let program = own_file()?;
     let mut command = Command::new(&program);
     let patience = whole_seconds(patience);
     command.args(["run", "-n", &ranks.to_string(), "--timeout", &patience]);
@@ -301,17 +299,19 @@ impl Watch {
 }
 
 /// Reads the output of a job to its end. If there is a `limit`, a job that takes longer is killed.
-fn listen(
+pub(super) fn listen(
     mut command: Command,
     limit: Option<Duration>,
     step: &mut dyn FnMut(),
 ) -> Result<Outcome, String> {
     let (mut child, remarks) = start(&mut command)?;
     let watch = limit.map(|limit| Watch::over(&child, limit));
-    let (mut transport, mut samples) = (None, Vec::new());
+    let (mut transport, mut levels, mut samples) = (None, false, Vec::new());
     for line in Output::of(&mut child) {
         if let Some(name) = line.strip_prefix(TRANSPORT) {
             transport = Some(name.trim().to_owned());
+        } else if line.trim_end() == LEVELS {
+            levels = true;
         } else if let Some(sample) = line.strip_prefix(SAMPLE).and_then(parse) {
             samples.push(Ok(sample));
             step();
@@ -334,6 +334,7 @@ fn listen(
     }
     Ok(Outcome {
         transport,
+        levels,
         samples,
         remarks,
     })

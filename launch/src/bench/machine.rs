@@ -134,6 +134,14 @@ impl Probe {
         }
     }
 
+    /// This probe, which does not measure cache lines.
+    pub(super) fn without_lines(self) -> Self {
+        Self {
+            processors: None,
+            ..self
+        }
+    }
+
     /// The number of cores that ranks can use.
     pub(super) fn cores(&self) -> usize {
         self.cores.len()

@@ -26,6 +26,7 @@ impl BenchArgs {
                 "{name} needs two ranks or more, not {ranks}: use --ranks 2"
             ));
         }
+        self.check_launcher()?;
         self.check_sizes()?;
         if matches!(self.kind, BenchKind::Failure | BenchKind::Tune) {
             self.check_plain()?;
@@ -61,6 +62,24 @@ impl BenchArgs {
         Ok(())
     }
 
+    /// Refuses another launcher for what can run as one of its jobs, and one without a name.
+    fn check_launcher(&self) -> Result<(), String> {
+        match &self.launcher {
+            Some(command) if self.kind != BenchKind::Tune => {
+                let name = self.kind.name();
+                Err(format!(
+                    "{name} is measured in one job: start `{command} -n N portolan bench {name}` instead of \
+                     giving --launcher"
+                ))
+            }
+            Some(_) if self.launcher().is_empty() => Err(
+                "--launcher names no command: use --launcher \"mpiexec -hosts a,b -ppn 8\""
+                    .to_owned(),
+            ),
+            _ => Ok(()),
+        }
+    }
+
     /// Refuses arguments that make no sense in a job that a launcher has started: there this
     /// command is a rank, and starts nothing.
     pub(super) fn check_in_a_job(&self) -> Result<(), String> {
@@ -70,6 +89,7 @@ impl BenchArgs {
             ("--transport", !self.transport.is_empty()),
             ("--pin", self.pin.is_some()),
             ("--map", self.map.is_some()),
+            ("--launcher", self.launcher.is_some()),
             ("--busy", self.busy > 0),
             ("--peers", self.peers),
             ("--report", self.report.is_some()),

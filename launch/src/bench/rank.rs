@@ -3,11 +3,11 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use portolan::{Builder, Error, ErrorKind, Result};
+use portolan::{Builder, Comm, Error, ErrorKind, Op, Result, SplitBy};
 use portolan_benches::{Pattern, Plan, Sample, Setup, measure, measure_threads};
 
 use super::args::{BenchArgs, BenchRankArgs};
-use super::job::{SAMPLE, TRANSPORT};
+use super::job::{LEVELS, SAMPLE, TRANSPORT};
 use super::memory::Ranks;
 use super::record::Run;
 use super::{failure, memory, suite, table};
@@ -56,6 +56,9 @@ pub(crate) fn main(args: &BenchRankArgs) -> ExitCode {
         let comm = world.comm();
         check(comm.size(), pattern)?;
         say(comm.rank(), &format!("{TRANSPORT} {}\n", comm.transport()));
+        if args.about && has_levels(&comm)? {
+            say(comm.rank(), &format!("{LEVELS}\n"));
+        }
         for plan in &args.plans {
             tell(comm.rank(), &measure(&comm, &setup, plan)?);
         }
@@ -136,6 +139,13 @@ fn each(
 ) -> Result<Vec<Vec<Sample>>> {
     let take = |_| plans.iter().map(&sample).collect();
     (0..args.repeat).map(take).collect()
+}
+
+/// Whether ranks are on several nodes, of which some have several.
+fn has_levels(comm: &Comm) -> Result<bool> {
+    let here = comm.split_by(SplitBy::Node, 0)?.size();
+    let most = comm.allreduce_one(here, &Op::MAX)?;
+    Ok(1 < most && most < comm.size())
 }
 
 fn check(size: u32, pattern: Pattern) -> Result<()> {

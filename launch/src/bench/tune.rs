@@ -3,6 +3,9 @@
 //! Every algorithm is forced in turn, by a rule for its operation; the samples of all algorithms
 //! take turns, as those of peers do. The result is a table that `PORTOLAN_COLL_TABLE=@FILE` reads,
 //! with the figures as comments. Figures that cannot be compared make no rules.
+//!
+//! The rules hold where they were measured: over the same device, and on several nodes only if the
+//! ranks were on several nodes. Another launcher can start the jobs there.
 
 use std::fmt::Write as _;
 
@@ -11,7 +14,8 @@ use portolan_coll::select::Rule;
 use portolan_coll::{Name, algorithms};
 
 use super::args::BenchArgs;
-use super::job::{Contender, Forced, Job};
+use super::forced::{Forced, Surroundings};
+use super::job::{Contender, Job};
 use super::machine::Probe;
 use super::record::Entry;
 use super::suite::{self, Conducted};
@@ -35,16 +39,30 @@ const RADICES: [u32; 3] = [4, 8, 16];
 
 /// Measures everything and returns the table.
 pub(super) fn measure(args: &BenchArgs, ranks: u32) -> Result<String, String> {
+    let forced = forced(args, Name::Barrier, "dissemination");
+    let (job, _) = job(args, ranks, Pattern::Barrier);
+    let patience = forced.limit(job.patience());
+    let about = forced.surroundings(&job, patience)?;
     let mut text = format!(
         "# Algorithms of collective operations, measured by `{}`\n",
         BenchArgs::typed()
     );
     for operation in Name::ALL {
         if let Some(pattern) = pattern(operation) {
-            text.push_str(&tune(args, ranks, operation, pattern)?);
+            text.push_str(&tune(args, ranks, operation, pattern, &about)?);
         }
     }
     Ok(text)
+}
+
+/// Jobs in which an algorithm is forced.
+fn forced(args: &BenchArgs, operation: Name, algorithm: &str) -> Forced {
+    Forced {
+        transport: args.transport.first().cloned(),
+        launcher: args.launcher(),
+        table: format!("{operation} {algorithm}"),
+        algorithm: algorithm.to_owned(),
+    }
 }
 
 /// The patterns of all operations that are measured.
@@ -71,19 +89,39 @@ fn pattern(operation: Name) -> Option<Pattern> {
     Some(Pattern::Collective(collective, Form::Blocking))
 }
 
-fn tune(args: &BenchArgs, ranks: u32, operation: Name, pattern: Pattern) -> Result<String, String> {
-    let transport = args.transport.first().cloned();
-    let contender = |algorithm: String| {
-        Contender::Forced(Forced {
-            transport: transport.clone(),
-            table: format!("{operation} {algorithm}"),
-            algorithm,
-        })
-    };
+fn tune(
+    args: &BenchArgs,
+    ranks: u32,
+    operation: Name,
+    pattern: Pattern,
+    about: &Surroundings,
+) -> Result<String, String> {
+    let contender = |algorithm: String| Contender::Forced(forced(args, operation, &algorithm));
     let contenders: Vec<_> = candidates(operation, ranks).map(contender).collect();
+    let (job, probe) = job(args, ranks, pattern);
+    let repeat = args.repeat as usize;
+    let bar = super::bar(pattern, repeat * contenders.len() * job.plans.len());
+    let mut step = || bar.inc(1);
+    let conducted = suite::conduct(&job, &contenders, repeat, probe, &mut step);
+    bar.finish_and_clear();
+    let conducted = conducted?;
+    if !conducted.remarks.is_empty() {
+        table::complain(&conducted.remarks);
+    }
+    let doubt = doubt(&conducted);
+    Ok(section(operation, ranks, &conducted.entries, about, doubt))
+}
+
+/// The jobs that measure a pattern, and what measures the machine between them.
+fn job(args: &BenchArgs, ranks: u32, pattern: Pattern) -> (Job, Probe) {
     let probe = Probe::new();
     let crowded = ranks as usize > probe.cores();
-    let usual = if crowded { Bind::None } else { Bind::Core };
+    let elsewhere = args.launcher.is_some();
+    let usual = if crowded || elsewhere {
+        Bind::None
+    } else {
+        Bind::Core
+    };
     let job = Job {
         pattern,
         ranks,
@@ -98,18 +136,12 @@ fn tune(args: &BenchArgs, ranks: u32, operation: Name, pattern: Pattern) -> Resu
         crowded,
         busy: 0,
     };
-    let probe = probe.between(&job.pin, ranks, pattern.is_paired());
-    let repeat = args.repeat as usize;
-    let bar = super::bar(pattern, repeat * contenders.len() * job.plans.len());
-    let mut step = || bar.inc(1);
-    let conducted = suite::conduct(&job, &contenders, repeat, probe, &mut step);
-    bar.finish_and_clear();
-    let conducted = conducted?;
-    if !conducted.remarks.is_empty() {
-        table::complain(&conducted.remarks);
-    }
-    let doubt = doubt(&conducted);
-    Ok(section(operation, ranks, &conducted.entries, doubt))
+    let probe = match elsewhere {
+        // How fast a cache line travels here says nothing about ranks that may be elsewhere.
+        true => probe.without_lines(),
+        false => probe.between(&job.pin, ranks, pattern.is_paired()),
+    };
+    (job, probe)
 }
 
 /// Why the figures say nothing about which algorithm is the fastest; `None` if they do.
@@ -142,7 +174,13 @@ fn candidates(operation: Name, ranks: u32) -> impl Iterator<Item = String> {
 
 /// The rules for one operation, and the figures on which they are based. If these are in doubt,
 /// there is the reason in place of rules.
-fn section(operation: Name, ranks: u32, entries: &[Entry], doubt: Option<&str>) -> String {
+fn section(
+    operation: Name,
+    ranks: u32,
+    entries: &[Entry],
+    about: &Surroundings,
+    doubt: Option<&str>,
+) -> String {
     let mut text = String::new();
     let sizes = entries.first().map_or(0, |entry| entry.figures.len());
     let figure = |entry: &Entry, at: usize| entry.figures.get(at).copied();
@@ -179,7 +217,7 @@ fn section(operation: Name, ranks: u32, entries: &[Entry], doubt: Option<&str>) 
         let _ = writeln!(text, "# {operation}, no rules: {why}");
         return text;
     }
-    for rule in rules(operation, ranks, &best) {
+    for rule in rules(operation, ranks, &best, about) {
         let _ = writeln!(text, "{rule}");
     }
     text
@@ -196,7 +234,7 @@ fn asked(operation: Name, ranks: u32, bytes: usize) -> usize {
 
 /// Rules that choose the best algorithm for each size. Between two measured sizes the larger one
 /// decides; above the largest, the largest one does.
-fn rules(operation: Name, ranks: u32, best: &[(usize, String)]) -> Vec<Rule> {
+fn rules(operation: Name, ranks: u32, best: &[(usize, String)], about: &Surroundings) -> Vec<Rule> {
     let mut rules: Vec<Rule> = Vec::new();
     for (index, (bytes, candidate)) in best.iter().enumerate() {
         let last = index + 1 == best.len();
@@ -210,12 +248,12 @@ fn rules(operation: Name, ranks: u32, best: &[(usize, String)]) -> Vec<Rule> {
                 rule.bytes = bytes;
             }
             _ => rules.push(Rule {
-                operation,
                 ranks,
                 bytes,
-                levels: false,
-                algorithm: algorithm.to_owned(),
+                place: about.place,
+                device: Some(about.transport.clone()),
                 radix,
+                ..Rule::always(operation, algorithm)
             }),
         }
     }
@@ -225,12 +263,19 @@ fn rules(operation: Name, ranks: u32, best: &[(usize, String)]) -> Vec<Rule> {
 #[cfg(test)]
 mod tests {
     use portolan_benches::machine::Phase;
-    use portolan_coll::select::parse;
+    use portolan_coll::select::{Place, parse};
 
     use super::*;
     use crate::bench::record::tests::machine;
     use crate::bench::record::{Figure, Machine, Taken};
     use crate::bench::stats::Summary;
+
+    fn over_shm() -> Surroundings {
+        Surroundings {
+            transport: "shm".to_owned(),
+            place: Place::Flat,
+        }
+    }
 
     #[test]
     fn the_table_says_the_best_of_each_size_and_can_be_read() {
@@ -242,7 +287,7 @@ mod tests {
             (65_536, "linear"),
         ];
         let best = best.map(|(bytes, name)| (bytes, name.to_owned()));
-        let rules = rules(Name::Bcast, 4, &best);
+        let rules = rules(Name::Bcast, 4, &best, &over_shm());
         let told: Vec<_> = rules
             .iter()
             .map(|rule| (rule.bytes, &*rule.algorithm, rule.radix))
@@ -280,10 +325,27 @@ mod tests {
     #[test]
     fn a_reduce_scatter_is_measured_by_its_vector_and_chosen_by_a_block() {
         let entries = [entry("pairwise", [1.0, 2.0]), entry("ring", [2.0, 1.0])];
-        let text = section(Name::ReduceScatter, 4, &entries, None);
+        let text = section(Name::ReduceScatter, 4, &entries, &over_shm(), None);
         assert!(text.contains("bytes<=1k"), "{text}");
-        let text = section(Name::Allreduce, 4, &entries, None);
+        let text = section(Name::Allreduce, 4, &entries, &over_shm(), None);
         assert!(text.contains("bytes<=4k"), "{text}");
+    }
+
+    /// A job elsewhere keeps the default rules.
+    #[test]
+    fn the_rules_hold_where_they_were_measured() {
+        let entries = [entry("ring", [1.0, 2.0])];
+        for (place, condition) in [(Place::Flat, " flat "), (Place::Levels, " levels ")] {
+            let place = Surroundings {
+                transport: "ofi".to_owned(),
+                place,
+            };
+            let text = section(Name::Allreduce, 4, &entries, &place, None);
+            assert!(
+                text.contains(" on=ofi ") && text.contains(condition),
+                "{text}"
+            );
+        }
     }
 
     #[test]
@@ -315,7 +377,7 @@ mod tests {
             (conducted(near, Some(50.0), true), 0),
         ] {
             let doubt = doubt(&conducted);
-            let text = section(Name::Bcast, 4, &conducted.entries, doubt);
+            let text = section(Name::Bcast, 4, &conducted.entries, &over_shm(), doubt);
             assert_eq!(parse(&text).map(|rules| rules.len()), Ok(rules), "{text}");
             let said = text.contains("# bcast, no rules: ");
             assert_eq!(said, rules == 0, "{text}");

@@ -158,7 +158,9 @@ fn what_tune_measures_is_a_table_that_the_runtime_reads() {
         let none = tuned.out.contains(&format!("# {operation}, no rules: "));
         let expected = if none { 0..=0 } else { 1..=sizes };
         assert!(expected.contains(&own.len()), "{operation}: {tuned:#?}");
-        assert!(own.iter().all(|rule| rule.contains("ranks<=3")), "{own:?}");
+        let here = ["ranks<=3", " on=shm ", " flat "];
+        let holds = |rule: &&&str| here.iter().all(|condition| rule.contains(condition));
+        assert!(own.iter().all(holds), "{own:?}");
         let last = own.last();
         assert!(last.is_none_or(|rule| !rule.contains("bytes<=")), "{own:?}");
         let figures = format!("# {operation}, 3 ranks, ");
@@ -182,6 +184,47 @@ fn what_tune_measures_is_a_table_that_the_runtime_reads() {
     let mut job = portolan(&[&["run", "-n", "3", "--", me], &bench[..]].concat());
     job.env("PORTOLAN_COLL_TABLE", &setting);
     outcome(job, b"").expect_code(0);
+}
+
+/// Here another launcher is this command's own. One that starts ranks on several nodes makes rules
+/// for several nodes, which a unit test shows.
+#[test]
+fn another_launcher_can_start_the_jobs_of_tune() {
+    let me = env!("CARGO_BIN_EXE_portolan");
+    let launcher = format!("{me} run --bind none");
+    let quick = ["tune", "-n", "3", "--sizes", "8", "--iterations", "2"];
+    let tuned = bench(&[&quick[..], &["--launcher", &launcher]].concat());
+    tuned.expect_code(0);
+    // On a machine with other work there may be reasons in place of rules.
+    let told = |operation: &str| {
+        let none = tuned.out.contains(&format!("# {operation}, no rules: "));
+        let of_it = |rule: &&str| rule.split_whitespace().next() == Some(operation);
+        let rule = tuned.out.lines().find(of_it);
+        none || rule.is_some_and(|rule| rule.contains(" on=shm flat "))
+    };
+    assert!(OPERATIONS.iter().all(|name| told(name)), "{tuned:#?}");
+    let missing = bench(&[&quick[..], &["--launcher", "/there/is/no/mpiexec"]].concat());
+    missing.expect_code(1);
+    missing.expect_err(&["cannot start /there/is/no/mpiexec"]);
+}
+
+#[test]
+fn a_launcher_is_only_for_tune() {
+    for (words, told) in [
+        (
+            &["latency", "--launcher", "mpiexec"][..],
+            "`mpiexec -n N portolan bench latency`",
+        ),
+        (&["tune", "--launcher", " "], "names no command"),
+        (
+            &["tune", "--launcher", "mpiexec", "--pin", "0,1"],
+            "cannot be used with",
+        ),
+    ] {
+        let refused = bench(words);
+        refused.expect_code(2);
+        refused.expect_err(&[told]);
+    }
 }
 
 fn words(line: &str) -> Vec<&str> {

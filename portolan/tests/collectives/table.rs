@@ -46,3 +46,19 @@ fn the_rules_of_a_setting_or_file_choose_the_algorithm() {
         });
     }
 }
+
+/// Over each transport its own rule decides: the root sends to all others, or to the next.
+#[test]
+fn a_rule_may_hold_for_one_transport() {
+    let rules = "bcast on=memory linear; bcast on=shm chain";
+    let job = Builder::new().setting("COLL_DIRECT", "off");
+    jobs_with(job.setting("COLL_TABLE", rules), &[8], |world| {
+        let sent = sent(&world, 8)?;
+        let of_root = match world.comm().transport() {
+            "memory" => 7,
+            _ => 1,
+        };
+        assert!(world.rank() > 0 || sent == of_root, "{sent}");
+        world.finalize().map(drop)
+    });
+}

@@ -162,7 +162,9 @@ pub(super) const GROUPS: &[Group] = &[
     shm::ALLOCATED,
     shm::MATCHING,
     ranks::RANKS,
-    coll::COLLECTIVES,
+    coll::TWO_RANKS,
+    coll::FOUR_AND_EIGHT,
+    coll::NONBLOCKING,
     ofi::LIBFABRIC,
 ];
 

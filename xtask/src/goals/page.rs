@@ -259,7 +259,7 @@ mod tests {
         assert!(text.contains("\n\n`how`\n\nWhen.\n\n### "), "{text}");
         let parts = text.matches("\n\nNot measured: exit status: 2.\n").count();
         assert_eq!(parts, coll.goals.len(), "{text}");
-        assert!(text.contains("### Four ranks on two cores, µs: at most 0.8 × the best peer"));
+        assert!(text.contains("### Short ones, µs: at most 0.7 × the best peer"));
     }
 
     #[test]

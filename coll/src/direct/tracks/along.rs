@@ -131,25 +131,30 @@ impl<'a> Along<'a> {
         }
     }
 
-    /// Shows the blocks for other ranks, and copies those for this rank itself.
+    /// Shows the blocks for other ranks, and copies those for this rank itself, unless that is done
+    /// [while messages are under way](Self::messages).
     ///
     /// # Safety
     /// The buffers are the operation's; `to` is this rank's place, and free.
     #[inline]
     pub(in crate::direct) unsafe fn show(&self, mut to: *mut u8) {
-        let me = self.rank;
         // SAFETY: from the caller; the limit leaves room for all of it.
         unsafe {
             if self.has_messages() {
                 to = self.await_all(to);
             }
             self.shown.write(self.to(), to);
-            for (edge, to) in self.received().filter(|(edge, _)| edge.0 == me) {
-                if let Some(from) = self.to_itself(edge) {
-                    from.copy_to(&to);
-                }
+            if !self.has_messages() {
+                self.own().for_each(|(from, to)| from.copy_to(&to));
             }
         }
+    }
+
+    /// The blocks that go from this rank to itself, and their places.
+    #[inline]
+    fn own(&self) -> impl Iterator<Item = (Stream<'a>, Stream<'a>)> {
+        let own = self.received().filter(|(edge, _)| edge.0 == self.rank);
+        own.filter_map(|(edge, to)| Some((self.to_itself(edge)?, to)))
     }
 
     /// The block that goes along an edge from this rank to itself, if the edge is also among its
@@ -333,7 +338,8 @@ impl<'a> Along<'a> {
         Ok(())
     }
 
-    /// The messages for the long blocks.
+    /// The messages for the long blocks; blocks for this rank itself are copied while they are under
+    /// way.
     pub(in crate::direct) fn messages(&self, size: u32, name: Name) -> Messages {
         let mut messages = Messages::named(self.rank, size, name);
         let is_long = |((other, _), block): &(Edge, Stream<'_>)| {
@@ -346,6 +352,11 @@ impl<'a> Along<'a> {
         }
         for ((to, lane), block) in self.sent().filter(is_long) {
             messages.send(to, lane_of(lane), &block);
+        }
+        if self.has_messages() {
+            // Blocks of different lengths are an error, and no data moves.
+            let alike = self.own().filter(|(from, to)| from.len() == to.len());
+            alike.for_each(|(from, to)| messages.copy_meanwhile(&from, &to));
         }
         messages
     }

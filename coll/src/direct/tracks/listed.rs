@@ -272,7 +272,8 @@ impl<'a> Listed<'a> {
         }
     }
 
-    /// Shows the data that lies on the board, and copies the block for this rank itself.
+    /// Shows the data that lies on the board, and copies the block for this rank itself, unless
+    /// that is done [while messages are under way](Self::messages).
     ///
     /// # Safety
     /// The buffers are the operation's; `to` is this rank's place, and free.
@@ -290,32 +291,37 @@ impl<'a> Listed<'a> {
                         block.read(0, to, block.len());
                     }
                 }
-                Form::Collect { send, recv, uneven } => {
+                Form::Collect { uneven, .. } => {
                     if *uneven {
                         self.expect(to.wrapping_add(MARKED));
                     }
-                    if let Some(send) = send {
-                        send.copy_to(&Stream::block(recv, self.rank));
-                    }
                 }
-                Form::Distribute { send, recv } => {
+                Form::Distribute { .. } => {
                     self.own_list(to).write(self.rank, blocks(), self.longest);
-                    if let Some(recv) = recv {
-                        Stream::block(send, self.rank).copy_to(recv);
-                    }
                 }
                 Form::Take { .. } => {}
-                Form::Exchange { send, recv } => {
+                Form::Exchange { .. } => {
                     if self.has_messages() {
                         self.expect(to);
                     }
                     self.own_list(to).write(self.rank, blocks(), self.longest);
-                    if let Some(send) = send {
-                        let [from, to] = [send, recv].map(|many| Stream::block(many, self.rank));
-                        from.copy_to(&to);
-                    }
                 }
             }
+            if let Some((from, to)) = self.to_itself().filter(|_| !self.has_messages()) {
+                from.copy_to(&to);
+            }
+        }
+    }
+
+    /// The block for this rank itself, and its place; `None` if it has none, or is in place.
+    #[inline]
+    fn to_itself(&self) -> Option<(Stream<'a>, Stream<'a>)> {
+        let own = |many| Stream::block(many, self.rank);
+        match self.form {
+            Form::Collect { send, recv, .. } => send.map(|send| (send, own(recv))),
+            Form::Distribute { send, recv } => recv.map(|recv| (own(send), recv)),
+            Form::Exchange { send, recv } => send.map(|send| (own(send), own(recv))),
+            Form::Give { .. } | Form::Take { .. } => None,
         }
     }
 
@@ -497,7 +503,8 @@ impl<'a> Listed<'a> {
         self.work
     }
 
-    /// The messages for the long blocks.
+    /// The messages for the long blocks; the block for this rank itself is copied while they are
+    /// under way.
     pub(in crate::direct) fn messages(&self, name: Name) -> Messages {
         let mut messages = Messages::named(self.rank, self.size, name);
         let in_place = matches!(self.form, Form::Exchange { send: None, .. });
@@ -518,6 +525,9 @@ impl<'a> Listed<'a> {
         }
         if !in_place {
             sends().for_each(|(to, block)| messages.send(to, 0, &block));
+        }
+        if let Some((from, to)) = self.to_itself().filter(|_| self.has_messages()) {
+            messages.copy_meanwhile(&from, &to);
         }
         messages
     }

@@ -80,6 +80,17 @@ impl Messages {
             // SAFETY: from the caller.
             return unsafe { from.copy_to(to) };
         }
+        self.copy_meanwhile(from, to);
+    }
+
+    /// Copies a block of this rank, of the same length, while messages are under way. To be called
+    /// after all of them.
+    pub(in crate::direct) fn copy_meanwhile(&mut self, from: &Stream<'_>, to: &Stream<'_>) {
+        debug_assert_eq!(
+            from.len(),
+            to.len(),
+            "a block for oneself is checked before"
+        );
         let (_, from) = self.span(Base::Send, from);
         let (b, to) = self.span(Base::Recv, to);
         b.copy(from, to);

@@ -14,14 +14,7 @@ use crate::simulate::Simulation;
 
 /// A table that chooses one algorithm for everything.
 fn only(name: Name, algorithm: &str) -> Table {
-    Table::with(vec![Rule {
-        operation: name,
-        ranks: u32::MAX,
-        bytes: usize::MAX,
-        levels: false,
-        algorithm: algorithm.to_owned(),
-        radix: None,
-    }])
+    Table::with(vec![Rule::always(name, algorithm)])
 }
 
 /// Runs a reduction in the reproducible mode and returns the contents of each rank's receive

@@ -111,14 +111,11 @@ pub(crate) fn by_every_algorithm<D: Device>(
     let ways = names.into_iter().map(|name| (name, None));
     for (algorithm, radix) in ways.chain(trees.into_iter().map(|name| (name, Some(3)))) {
         let mut options = Options::default();
-        options.table = Table::with(vec![Rule {
-            operation,
-            ranks: u32::MAX,
-            bytes: usize::MAX,
-            levels: false,
-            algorithm: algorithm.to_owned(),
+        let rule = Rule {
             radix,
-        }]);
+            ..Rule::always(operation, algorithm)
+        };
+        options.table = Table::with(vec![rule]);
         options.direct = false;
         world(rank, options, &body);
     }

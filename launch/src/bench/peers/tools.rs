@@ -232,6 +232,7 @@ fn each(
     }
     Ok(Outcome {
         transport: None,
+        levels: false,
         samples,
         remarks: String::new(),
     })

@@ -2,14 +2,14 @@
 
 use super::{Bound, FEW, Group, Of, goal, run};
 
-/// Collective operations.
-pub(super) const COLLECTIVES: Group = Group {
+/// Two ranks, each on a core of its own.
+pub(super) const TWO_RANKS: Group = Group {
     name: "coll",
-    title: "Collective operations",
+    title: "Collective operations of two ranks",
     least: FEW,
     goals: &[
         goal(
-            "Short ones of two ranks, µs",
+            "Short ones, µs",
             Bound::AtMost(0.7),
             Of::BestPeer,
             &[
@@ -19,7 +19,20 @@ pub(super) const COLLECTIVES: Group = Group {
             ],
         ),
         goal(
-            "Long ones of two ranks, µs",
+            "Long ones, beside peers with their default settings, µs",
+            Bound::AtMost(0.8),
+            Of::BestPeer,
+            &[
+                run("bcast --sizes 64k,256k,1M,4M --peers"),
+                run("allreduce --sizes 64k,256k,1M,4M --peers"),
+                run("allgather --sizes 64k,256k,1M,4M --peers"),
+                run("alltoall --sizes 64k,256k,1M,4M --peers"),
+                run("reduce-scatter --sizes 64k,256k,1M,4M --peers"),
+            ],
+        ),
+        // The best of these settings are those without `process_vm_readv`.
+        goal(
+            "The same beside peers with tuned settings, too, µs",
             Bound::AtMost(0.8),
             Of::BestPeer,
             &[
@@ -30,8 +43,17 @@ pub(super) const COLLECTIVES: Group = Group {
                 run("reduce-scatter --sizes 64k,256k,1M,4M --peers --tuned"),
             ],
         ),
+    ],
+};
+
+/// More ranks than cores.
+pub(super) const FOUR_AND_EIGHT: Group = Group {
+    name: "coll-ranks",
+    title: "Collective operations of four and eight ranks on two cores",
+    least: FEW,
+    goals: &[
         goal(
-            "Four ranks on two cores, µs",
+            "Four ranks, µs",
             Bound::AtMost(0.8),
             Of::BestPeer,
             // Where the system puts ranks that outnumber the cores differs from sample to
@@ -41,15 +63,24 @@ pub(super) const COLLECTIVES: Group = Group {
             )],
         ),
         goal(
-            "Eight ranks on two cores, µs",
+            "Eight ranks, µs",
             Bound::AtMost(0.8),
             Of::BestPeer,
             &[run(
                 "coll -n 8 --map apart --sizes 8,1k,64k,1M --peers --only openmpi",
             )],
         ),
+    ],
+};
+
+/// Nonblocking forms of two ranks.
+pub(super) const NONBLOCKING: Group = Group {
+    name: "icoll",
+    title: "Nonblocking collective operations of two ranks",
+    least: FEW,
+    goals: &[
         goal(
-            "Nonblocking forms, µs",
+            "As a ratio to the blocking forms, µs",
             Bound::AtMost(1.3),
             Of::Blocking,
             &[

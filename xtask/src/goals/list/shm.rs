@@ -2,11 +2,11 @@
 
 use super::{Bound, Command, FEW, Group, Of, goal, part, run};
 
+// Both depend on the distance of the cores, so of a few samples only one or two are of the same
+// phase. Hence many short samples.
 const LATENCY: &[Command] = &[run(
-    "latency --peers --tuned --sizes 0,8,64,256,512,1k,2k,4k,8k,16k,32k,64k,256k,1M,4M",
+    "latency --peers --tuned --repeat 8 --seconds 0.02 --sizes 0,8,64,256,512,1k,2k,4k,8k,16k,32k,64k,256k,1M,4M",
 )];
-// Windows depend most on the distance of the cores, so of a few samples only one or two are of the
-// same phase. Hence many short samples.
 const ONE_WAY: &[Command] = &[run(
     "bandwidth --peers --tuned --repeat 6 --seconds 0.02 --sizes 1k,2k,4k,8k,16k,32k,64k,128k,256k,512k,1M,2M,4M",
 )];
