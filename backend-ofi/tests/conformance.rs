@@ -5,7 +5,8 @@
 
 use std::io::Write;
 
-use portolan_conformance::{Job, Over, Sut, Transports, on_threads, suite};
+use portolan_conformance::subjects::stress::how_many_unexpected;
+use portolan_conformance::{Job, Over, Rank, Sut, Transports, on_threads, suite};
 use portolan_core::config::{Settings, Switch};
 use portolan_core::device::{AtomicOp, AtomicWidth, Check};
 use portolan_core::level::{Multiple, Single};
@@ -309,4 +310,23 @@ impl Sut for TcpMatches {
 mod tcp_matches {
     use super::*;
     suite!(TcpMatches, few);
+}
+
+/// The provider searches its early messages one by one. That it copies little at once is no reason
+/// for the suite to give it fewer of them.
+#[test]
+fn the_provider_gets_as_many_early_messages_as_the_engine() {
+    if let Some(why) = TcpMatches::missing() {
+        let _ = writeln!(std::io::stdout(), "skipped: {}: {why}", TcpMatches::NAME);
+        return;
+    }
+    let counts = TcpMatches::run(&Job::new(1), |device| {
+        let rank = Rank::new(device, 0);
+        (rank.eager_max(), how_many_unexpected(&rank))
+    });
+    let [(eager, many)] = counts[..] else {
+        panic!("one rank");
+    };
+    assert!(eager < 1024, "{eager} is no small limit");
+    assert_eq!(many, 100_000, "of {}", TcpMatches::NAME);
 }

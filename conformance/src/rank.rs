@@ -23,6 +23,9 @@ const BARRIER: u32 = CONTEXTS - 1;
 /// given the same value.
 const MANY: &str = "PORTOLAN_TEST_MANY";
 
+/// Packets with less room than this are small. Those of real transports have 8 KiB or more.
+const CRAMPED: usize = 1500;
+
 /// A rank of the job in which a case runs.
 #[derive(Debug)]
 pub struct Rank<'d, D> {
@@ -68,9 +71,11 @@ impl<'d, D: Device> Rank<'d, D> {
     }
 
     /// Whether packets are so small that large amounts of data take minutes. Some transports for
-    /// tests are like that, and show with less data what they are meant to show.
+    /// tests are like that, and show with less data what they are meant to show. An active message
+    /// is one packet, so its longest payload shows that. (The longest eager message does not: where
+    /// the provider matches, it is what the provider copies at once, over any network.)
     pub fn is_cramped(&self) -> bool {
-        self.eager_max() < 1024
+        self.device.attributes().active_max < CRAMPED
     }
 
     /// How often a case repeats something whose effect shows only by repetition: `usually` times,
