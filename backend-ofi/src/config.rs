@@ -132,6 +132,21 @@ impl Config {
 mod tests {
     use super::*;
 
+    /// Most programs set nothing: the table of settings and this file have to agree.
+    #[test]
+    fn where_nothing_is_set_the_defaults_hold() {
+        let unset = Config {
+            at_once: None,
+            ..Config::from_settings(&Settings::default())
+        };
+        assert_eq!(unset, Config::default());
+        assert_eq!(
+            unset.heartbeat,
+            Duration::from_secs(5),
+            "as docs/ofi.md says"
+        );
+    }
+
     #[test]
     fn wishes_are_named_as_they_are_set() {
         assert_eq!(Config::default().wishes(), "");

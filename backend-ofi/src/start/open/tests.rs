@@ -1,3 +1,4 @@
+use portolan_core::config::MatchMode;
 use portolan_core::job::{self, JobError};
 
 use super::*;
@@ -123,6 +124,38 @@ fn nobody_ends_before_all_know_why() {
     assert!(ends[0].0.contains("carrier-pigeon"), "{}", ends[0].0);
     for (error, fences) in &ends {
         assert_eq!((error, *fences), (&ends[0].0, 2));
+    }
+}
+
+/// What a rank sends whose provider matches is not received by one that matches itself.
+#[test]
+fn ranks_that_differ_in_who_matches_do_not_start() {
+    let config = |matching| Config {
+        provider: Some("tcp".to_owned()),
+        interface: Some("lo".to_owned()),
+        matching,
+        ..Config::default()
+    };
+    let ways = [MatchMode::Software, MatchMode::Native].map(config);
+    for way in &ways {
+        if opened_or_skipped("ranks that differ in who matches", 1, way).is_none() {
+            return; // The skip has been printed.
+        }
+    }
+    let errors = std::thread::scope(|scope| {
+        let ranks = job::in_process(3).into_iter().zip([0, 1, 0]);
+        let ranks = ranks.map(|(mut job, way)| {
+            let config = &ways[way];
+            scope.spawn(move || open_with(&mut *job, config).map(drop))
+        });
+        let ranks: Vec<_> = ranks.collect();
+        let ends = ranks.into_iter().map(|rank| rank.join().expect("a rank"));
+        ends.map(|end| end.expect_err("they cannot come together").to_string())
+            .collect::<Vec<_>>()
+    });
+    assert_eq!(errors, vec![errors[0].clone(); 3]);
+    for part in [", matching", "rank 1 ", "PORTOLAN_MATCH"] {
+        assert!(errors[0].contains(part), "{}", errors[0]);
     }
 }
 
