@@ -7,9 +7,9 @@ use std::fs;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Version of the format in which ranks introduce themselves, and of the packets between them. A
-/// card begins with it in every version.
-const FORMAT: u32 = 6;
+/// Version of the format in which ranks introduce themselves, and of the packets and heartbeats
+/// between them. A card begins with it in every version.
+const FORMAT: u32 = 7;
 
 /// What ranks tell each other before they communicate.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -18,8 +18,13 @@
 //!   numbered, and delivered by number. A packet that the provider has no room for stays here, and
 //!   the engine is told when there is no room here either. A receiver that does not poll is sent at
 //!   most 128 packets by each sender.
-//! - Per rank of the job, only 32 bytes and the rank's address are kept; the provider learns an
-//!   address when the first packet to that rank leaves.
+//! - What is kept for every rank of the job is small and of fixed size: 65 bytes and its address.
+//!   (32 of them are in `Peers`; the others say where its address is, its node, its process,
+//!   whether it has left or been talked to, and how many packets it was sent and says it has sent.)
+//!   Where heartbeats watch ranks of other nodes there are 120 more (`deaths::pulse`), and the
+//!   names of the hosts. A rank of this node takes a descriptor, by which its death is noticed. The
+//!   provider learns an address when the first packet to that rank leaves, and headers are
+//!   remembered from then on.
 //! - The contents of a packet are checked before they are believed; a peer that sends nonsense is
 //!   reported.
 //! - A rank that leaves waits until its last packets have gone, and then announces that it leaves.

@@ -83,6 +83,9 @@ pub struct Ofi {
     pub(crate) gap: Option<Gap>,
     /// How many deaths this rank has adopted, that is, believes.
     pub(crate) adopted: u32,
+    /// Ranks whose deaths this rank has looked at and not adopted, because the provider may still
+    /// access memory of the program in operations that such a death ends.
+    pub(crate) held: Vec<u32>,
     /// Polls since there are deaths that this rank has not adopted yet: those in a row that brought
     /// nothing, and all.
     pub(crate) silence: (u32, u32),
@@ -138,6 +141,7 @@ impl Ofi {
             stream: Stream::of(link.domain.library.version(), &link.domain.info),
             gap: link.in_order.then(Gap::default),
             adopted: 0,
+            held: Vec::new(),
             silence: (0, 0),
             armed: false,
             lookers: 0,
@@ -191,6 +195,31 @@ impl Ofi {
         if let Some(calls) = &self.calls {
             calls.end();
         }
+    }
+
+    /// How many of the known deaths this rank has looked at. It has adopted them, except those that
+    /// are held back.
+    pub(crate) fn looked_at(&self) -> u32 {
+        self.adopted + self.held.len() as u32
+    }
+
+    /// Why `peer` is dead, if this rank has adopted its death.
+    pub(crate) fn adopted_reason(&self, peer: u32) -> Option<String> {
+        let reason = self.shared.deaths.reason(peer, self.looked_at());
+        reason.filter(|_| !self.held.contains(&peer))
+    }
+
+    /// Whether this rank has adopted the death of `peer`.
+    pub(crate) fn has_adopted(&self, peer: u32) -> bool {
+        self.adopted != 0 && self.adopted_reason(peer).is_some()
+    }
+
+    /// Whether an operation on memory of `peer` may begin: none does that would have to end before
+    /// a death is adopted. Those are operations on the dead rank, and all if this rank is the one.
+    /// Which they are is known once the deaths have been looked at.
+    pub(crate) fn may_begin_with(&self, peer: u32) -> bool {
+        let waits = |rank| self.held.contains(&rank);
+        self.shared.deaths.count() == self.looked_at() && !waits(peer) && !waits(self.rank)
     }
 
     /// Whether a rank is on this node.
@@ -388,7 +417,7 @@ unsafe impl Transport for Ofi {
     }
 
     fn failure_of(&self, peer: u32) -> Option<String> {
-        self.shared.deaths.reason(peer, self.adopted)
+        self.adopted_reason(peer)
     }
 
     fn has_left(&mut self, peer: u32) -> bool {

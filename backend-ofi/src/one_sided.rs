@@ -338,8 +338,7 @@ pub(crate) unsafe fn pull(
     let inside = offset
         .checked_add(len as u64)
         .is_some_and(|end| end <= place.len);
-    // While a death has not been adopted, nothing begins that would have to end before that.
-    let trouble = ofi.shared.deaths.count() != ofi.adopted || abandon::is_open(ofi);
+    let trouble = !ofi.may_begin_with(peer) || abandon::is_open(ofi);
     let possible = ofi.link.domain.rma && inside && !trouble && !ofi.link.memory.stuck;
     if !possible || len > ofi.link.domain.info.ep_attr().max_msg_size {
         return Pulled::Stream;

@@ -187,7 +187,7 @@ fn arrived<S: Sink>(ofi: &mut Ofi, mut arrival: Arrival, sink: &mut S) -> usize 
         nonsense(ofi, &arrival);
         return 0;
     }
-    if ofi.adopted != 0 && ofi.shared.deaths.reason(wire.from, ofi.adopted).is_some() {
+    if ofi.has_adopted(wire.from) {
         ofi.link.inbox.read(&arrival);
         return 0;
     }
@@ -513,17 +513,15 @@ fn adopt<S: Sink>(ofi: &mut Ofi, delivered: usize, sink: &mut S) {
     }
 }
 
-/// Adopts the known deaths, unless reads from the dead are in progress or operations are to be
-/// abandoned: an engine that is told of a rank's death takes the buffers of operations with that
-/// rank back. (A rank that is held to be dead itself takes back all of them.)
+/// Adopts the known deaths, except those that have to wait for reads ([`Ofi::held`]), unless
+/// operations are to be abandoned: an engine that is told of a rank's death takes the buffers of
+/// operations with that rank back. (A rank that is held to be dead itself takes back all of them.)
 pub(crate) fn believe(ofi: &mut Ofi) {
-    let memory = &ofi.link.memory;
     // Other threads may declare further deaths meanwhile. Those are for the next time: whether
     // anything is being read from these ranks has not been looked at.
     let known = ofi.shared.deaths.count();
+    let memory = &ofi.link.memory;
     let dead = |peer| ofi.shared.deaths.reason(peer, known).is_some();
-    let outcast = dead(ofi.rank);
-    let reading = memory.is_reading_from(|peer| outcast || dead(peer));
     let lent = memory.is_reading() || ofi.link.matches || memory.is_offered();
     if lent || memory.remotes.concern(dead) {
         // With their connections shut, these operations end now or never. Until they end, they
@@ -536,14 +534,34 @@ pub(crate) fn believe(ofi: &mut Ofi) {
         // withdraws it.)
         sever::connections(ofi);
     }
-    if reading || abandon::is_due(ofi) {
-        ofi.silence = (0, 0);
+    ofi.silence = (0, 0);
+    if abandon::is_due(ofi) {
         return;
     }
-    ofi.silence = (0, 0);
-    ofi.adopted = known;
-    let deaths = &ofi.shared.deaths;
-    let dead = |rank| deaths.reason(rank, known).is_some();
+    let deaths = ofi.shared.deaths.list(0).into_iter().take(known as usize);
+    let deaths = deaths.map(|(rank, _)| rank);
+    let (held, dead): (Vec<u32>, Vec<u32>) = deaths.partition(|&rank| has_to_wait(ofi, rank));
+    let news = dead.len() as u32 != ofi.adopted;
+    (ofi.adopted, ofi.held) = (dead.len() as u32, held);
+    if news {
+        forget(ofi, &dead);
+    }
+}
+
+/// Whether a death cannot be adopted yet, because the provider may access memory of the program in
+/// operations with that rank, or with any, if it is this one. Until then the rank lives to the
+/// engine, which gives back no memory in which a living rank's data may still arrive, whoever else
+/// has died.
+fn has_to_wait(ofi: &Ofi, rank: u32) -> bool {
+    let concerns = |peer| peer == rank || rank == ofi.rank;
+    // What has been adopted stays so. (A rank that is held to be dead still reaches its own
+    // memory.)
+    ofi.link.memory.is_reading_from(concerns) && !ofi.has_adopted(rank)
+}
+
+/// Discards what there is of the ranks whose deaths have been adopted.
+fn forget(ofi: &mut Ofi, dead: &[u32]) {
+    let dead = |rank| dead.contains(&rank);
     ofi.link.inbox.forget(dead);
     if let Some(gap) = &mut ofi.gap {
         *gap = Gap::default();

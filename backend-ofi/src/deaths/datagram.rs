@@ -3,7 +3,7 @@
 use crate::deaths::counts::Count;
 
 /// The start of every datagram; the digit is the format's version.
-const MAGIC: &[u8; 4] = b"PTB2";
+const MAGIC: &[u8; 4] = b"PTB3";
 /// Bytes before the list of the dead.
 const HEAD: usize = 22;
 /// Longest reason that is passed on, in bytes.
@@ -26,14 +26,18 @@ pub(crate) enum Kind {
     Noted,
     /// The sender has found that ranks have died.
     Report,
+    /// "Are you there?", from a rank that does not communicate with the receiver, and does not want
+    /// to be asked by it. It is answered at once.
+    Hail,
 }
 
-const KINDS: [Kind; 5] = [
+const KINDS: [Kind; 6] = [
     Kind::Ask,
     Kind::Answer,
     Kind::Leave,
     Kind::Noted,
     Kind::Report,
+    Kind::Hail,
 ];
 
 /// One datagram.

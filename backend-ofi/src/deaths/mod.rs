@@ -17,11 +17,11 @@
 //!   threads, whether the rank had left or was dead. The watching thread notes it, or the transport
 //!   when it is dropped. From then on the rank copies no data.
 //! - *Adopted* (or *believed*): each rank counts the declared deaths that it acts upon
-//!   (`Ofi::adopted`), in the order in which they were declared. Packets of a dead rank may still
-//!   be on their way, so `progress::adopt` first waits for some polls that bring nothing.
-//!   `progress::believe` then adopts all declared deaths, unless the provider may still access
-//!   memory of the program in operations with the dead. The engine sees only adopted deaths
-//!   (`Transport::failures`), and ends what they concern.
+//!   (`Ofi::adopted`). Packets of a dead rank may still be on their way, so `progress::adopt` first
+//!   waits for some polls that bring nothing. `progress::believe` then adopts all declared deaths,
+//!   except those with which the provider may still access memory of the program in some operation
+//!   (`Ofi::held`): these are adopted later, and keep no other death back. The engine sees only
+//!   adopted deaths (`Transport::failures`), and ends what they concern.
 //! - *Noticed*: where the provider matches, `native::deaths` ends the tagged operations that
 //!   adopted deaths concern, and counts these deaths (`Tags::failures_seen`).
 //!
@@ -160,7 +160,11 @@ impl Deaths {
 
     /// Whether `rank` is dead, adopted or not.
     pub(crate) fn is_dead(&self, rank: u32) -> bool {
-        self.count() != 0 && self.reason(rank, u32::MAX).is_some()
+        if self.count() == 0 {
+            return false;
+        }
+        let list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        list.iter().any(|(dead, _)| *dead == rank)
     }
 
     /// Has every death from now on ring `bell`.

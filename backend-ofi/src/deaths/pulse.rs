@@ -18,6 +18,20 @@
 //! A rank that finds a death tells all ranks of the job, even those that never communicated with
 //! the dead one: they may be waiting for it.
 //!
+//! # When nodes are lost
+//!
+//! If one node is lost, the neighbours on the ring of each of its ranks live and miss it. But if
+//! nodes that are next to each other are lost together, the ranks of those in the middle may be
+//! watched by few that live, or by none, and must not be missed one after the other. So when a rank
+//! that this one watches is lost, and the end of its process alone does not explain that, this rank
+//! asks all other ranks of that node ([`Kind::Hail`]). The loss is not explained if the rank was
+//! silent here as well ([`FRESH`]), or if another rank of the node had been lost before. Each rank
+//! that is asked lives as soon as it gives a sign, and is not asked again. It is lost after
+//! [`MISSES`] periods without one, even if it has never given any, because datagrams have passed
+//! between the nodes. So all ranks of a node from which this one has heard are lost within twice
+//! that time after the first of them, and a rank that lives is not, whatever happens to others of
+//! its node.
+//!
 //! # Who is dead, if ranks disagree
 //!
 //! A network that fails in part shows different ranks different silences. These rules keep one
@@ -41,13 +55,17 @@
 //! comes together again after both of its sides have given up the other, each side ignores the
 //! other, and neither waits for it.
 
+mod other;
+
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::deaths::counts::Count;
 use crate::deaths::datagram::{Beat, Kind, NAMED};
 use crate::shared::{Contacts, Shared};
+pub(crate) use other::Other;
 
 /// Periods without a sign after which a rank that has given signs before is lost.
 pub(crate) const MISSES: u32 = 4;
@@ -79,71 +97,6 @@ pub(crate) struct Pulse {
     heard_nodes: BTreeSet<u32>,
     /// There has been a warning about a rank from which heartbeats never came.
     warned: bool,
-}
-
-/// Another rank.
-#[derive(Clone, Debug)]
-pub(crate) struct Other {
-    /// The address its heartbeats come from.
-    pub(crate) address: SocketAddr,
-    /// The name of its host, for messages.
-    pub(crate) host: String,
-    /// The number of its node.
-    node: u32,
-    /// It is on another node: only heartbeats show its death.
-    pub(crate) far: bool,
-    /// The address of its endpoint, where the provider is one over IP.
-    endpoint: Option<SocketAddr>,
-    contact: bool,
-    heard: bool,
-    /// Periods without a sign, since the contact began, or since silence means something.
-    missed: u32,
-    /// Periods since the contact began in which it had never given a sign.
-    unheard: u32,
-    /// There was a connection to its endpoint when its silence was judged.
-    reached: bool,
-    /// It has acknowledged that this rank leaves.
-    informed: bool,
-    /// Another rank has reported its death.
-    reported: bool,
-    /// Why the last datagram to it could not be sent.
-    error: Option<String>,
-}
-
-impl Other {
-    pub(crate) fn new(address: SocketAddr, host: String, node: u32, far: bool) -> Self {
-        Self {
-            address,
-            host,
-            node,
-            far,
-            endpoint: None,
-            contact: false,
-            heard: false,
-            missed: 0,
-            unheard: 0,
-            reached: false,
-            informed: false,
-            reported: false,
-            error: None,
-        }
-    }
-
-    /// The same rank, whose endpoint has this address.
-    pub(crate) fn at(mut self, endpoint: Option<SocketAddr>) -> Self {
-        self.endpoint = endpoint;
-        self
-    }
-
-    /// It has given a sign a short while ago.
-    fn is_fresh(&self) -> bool {
-        self.heard && self.missed <= FRESH
-    }
-
-    /// Packets come from it, but heartbeats never did: its silence means nothing.
-    fn is_mute(&self, rank: u32, shared: &Shared) -> bool {
-        !self.heard && shared.contacts.with(rank) & Contacts::ARRIVED != 0
-    }
 }
 
 impl Pulse {
@@ -222,14 +175,16 @@ impl Pulse {
             };
             let talked = shared.contacts.with(rank) != 0 && !gone(shared, rank);
             if talked || neighbours.contains(&Some(rank)) {
-                other.contact = true;
-                other.missed = 0;
+                other.begin_contact();
                 let address = other.address;
                 out.push((rank, address, self.beat(Kind::Ask, rank, shared)));
             }
         }
         let dead = shared.deaths.list(self.looked);
         self.looked += dead.len();
+        for (rank, _) in &dead {
+            self.hail_others_like(*rank, shared, out);
+        }
         let own_finds: Vec<(u32, String)> = dead
             .into_iter()
             .filter(|(rank, _)| {
@@ -240,6 +195,34 @@ impl Pulse {
         self.report(&own_finds, shared, out);
         let again = own_finds.iter().map(|(rank, _)| (*rank, REPORTS - 1));
         self.reports.extend(again);
+    }
+
+    /// Asks all ranks of the node of a rank that is lost, if the whole node may be.
+    fn hail_others_like(&mut self, lost: u32, shared: &Shared, out: &mut Out) {
+        let other = self.others.get(lost as usize).and_then(Option::as_ref);
+        let Some(other) = other.filter(|other| other.far && other.contact) else {
+            return; // Whoever watches it does this.
+        };
+        let (node, silent) = (other.node, other.missed > FRESH);
+        let is_like = |rank: u32, other: &Other| other.node == node && rank != lost;
+        let dead = |(rank, other)| is_like(rank, other) && shared.deaths.is_dead(rank);
+        if !self.is_heard(node) || !(silent || self.others().any(dead)) {
+            return;
+        }
+        for rank in self.around() {
+            let other = self.others[rank as usize].as_mut();
+            let Some(other) = other.filter(|other| is_like(rank, other) && !other.suspect) else {
+                continue;
+            };
+            if gone(shared, rank) {
+                continue;
+            }
+            other.begin_suspicion();
+            let (address, contact) = (other.address, other.contact);
+            if !contact {
+                out.push((rank, address, self.beat(Kind::Hail, rank, shared)));
+            }
+        }
     }
 
     /// The nearest living rank of another node on the ring of all ranks, in steps of `step` (which
@@ -355,15 +338,15 @@ impl Pulse {
             let Some(other) = &self.others[rank as usize] else {
                 continue;
             };
-            let unheard = other.contact && !other.heard && !gone(shared, rank);
+            let unheard = other.is_asked() && !other.heard && !gone(shared, rank);
             let telling = !unheard || self.is_telling(rank, other, shared);
             let Some(other) = &mut self.others[rank as usize] else {
                 continue;
             };
-            other.missed = match telling {
-                true => other.missed.saturating_add(1),
-                false => 0,
-            };
+            match telling {
+                true => other.missed = other.missed.saturating_add(1),
+                false => other.end_silence(),
+            }
             if !unheard {
                 continue;
             }
@@ -398,18 +381,19 @@ impl Pulse {
                 if cut_off {
                     self.give_up_all(rank, shared);
                 }
-            } else if other.contact && !gone(shared, rank) {
+            } else if other.is_asked() && !gone(shared, rank) {
                 let silent = other.missed > FRESH && other.missed <= UNREACHED;
-                doubtful |= silent && self.hears_nobody_beside(other.node, shared);
-                out.push((rank, other.address, self.beat(Kind::Ask, rank, shared)));
+                doubtful = doubtful || (silent && self.hears_nobody_beside(other.node, shared));
+                let kind = if other.contact { Kind::Ask } else { Kind::Hail };
+                out.push((rank, other.address, self.beat(kind, rank, shared)));
             }
         }
         if doubtful {
-            let strangers = self.living(shared).filter(|(_, other)| !other.contact);
-            let ask = |(rank, other): (_, &Other)| {
-                (rank, other.address, self.beat(Kind::Ask, rank, shared))
+            let strangers = self.living(shared).filter(|(_, other)| !other.is_asked());
+            let hail = |(rank, other): (_, &Other)| {
+                (rank, other.address, self.beat(Kind::Hail, rank, shared))
             };
-            out.extend(strangers.map(ask));
+            out.extend(strangers.map(hail));
         }
         let mut again = Vec::new();
         for (rank, left) in &mut self.reports {
@@ -439,7 +423,7 @@ impl Pulse {
     fn missed(&self, rank: u32, shared: &Shared) -> Option<String> {
         let (period, provider) = (self.period.as_secs_f64(), &self.provider);
         let other = self.others[rank as usize].as_ref()?;
-        if !other.contact || gone(shared, rank) {
+        if !other.is_asked() || gone(shared, rank) {
             return None;
         }
         let (host, address) = (&other.host, other.address);
@@ -447,7 +431,8 @@ impl Pulse {
             Some(error) => format!(" (sending to it fails: {error})"),
             None => String::new(),
         };
-        if other.heard {
+        // Datagrams have passed between the nodes if others of its node are suspected with it.
+        if other.heard || other.suspect {
             return (other.missed > MISSES).then(|| {
                 format!(
                     "no heartbeat has come from {address} on {host} for {MISSES} periods of {period} s \
@@ -469,7 +454,7 @@ impl Pulse {
     /// Notes whether the last datagram to a rank could be sent.
     pub(crate) fn sent(&mut self, to: u32, error: Option<&std::io::Error>) {
         if let Some(Some(other)) = self.others.get_mut(to as usize) {
-            other.error = error.map(ToString::to_string);
+            other.error = error.map(|error| error.to_string().into());
         }
     }
 
@@ -486,12 +471,12 @@ impl Pulse {
         if (other.address.ip(), other.address.port()) != (from.ip(), from.port()) {
             return;
         }
-        other.missed = 0;
+        other.end_silence();
         match beat.kind {
-            Kind::Ask => {
+            Kind::Ask | Kind::Hail => {
                 other.heard = true;
                 self.heard_nodes.insert(other.node);
-                other.contact |= other.far;
+                other.contact |= other.far && beat.kind == Kind::Ask;
                 shared.counts.hear(beat.from, beat.count);
                 self.answer(beat.from, shared, out);
             }
@@ -535,7 +520,7 @@ impl Pulse {
         let Some(reporter) = &self.others[beat.from as usize] else {
             return;
         };
-        let (host, far) = (reporter.host.clone(), reporter.far);
+        let (host, far) = (Arc::clone(&reporter.host), reporter.far);
         for (rank, why) in beat.dead {
             if rank as usize >= self.others.len() || gone(shared, rank) {
                 continue;

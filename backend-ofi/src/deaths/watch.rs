@@ -375,7 +375,7 @@ mod tests {
         let zero = &mut ranks[0];
         let endpoint = sever::parse(zero.addresses.of(1));
         let nobody = std::net::SocketAddr::from(([127, 0, 0, 1], 9));
-        let other = Other::new(nobody, "another".to_owned(), 1, true).at(endpoint);
+        let other = Other::new(nobody, "another".into(), 1, true).at(endpoint);
         let provider = "tcp".to_owned();
         let mut pulse = Pulse::new(0, 7, FAREWELL, provider, vec![None, Some(other)]);
         let shared = Shared::new(Roster::within(2), 2);

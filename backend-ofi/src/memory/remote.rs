@@ -208,8 +208,7 @@ pub(crate) unsafe fn begin(
     if !ofi.link.domain.remote || (atomic && !ofi.link.domain.atomics) || ofi.link.memory.stuck {
         return Begun::Refused;
     }
-    // While a death has not been adopted, nothing begins that would have to end before that.
-    if ofi.shared.deaths.count() != ofi.adopted || abandon::is_open(ofi) {
+    if !ofi.may_begin_with(peer) || abandon::is_open(ofi) {
         return Begun::Full;
     }
     // A rank reaches its own memory even if others hold it to be dead.
@@ -278,8 +277,8 @@ fn not_begun(ofi: &mut Ofi, peer: u32, result: isize) -> Begun {
 /// end with them, soon. Elsewhere the provider may never end them, and they keep their slots.
 #[cold]
 fn no_slot(ofi: &mut Ofi) -> Begun {
-    let (own, deaths) = (ofi.rank, &ofi.shared.deaths);
-    let dead = |peer| peer != own && deaths.reason(peer, ofi.adopted).is_some();
+    let (own, deaths, known) = (ofi.rank, &ofi.shared.deaths, ofi.looked_at());
+    let dead = |peer| peer != own && deaths.reason(peer, known).is_some();
     let patience = match ofi.link.domain.info.ip() {
         Some(_) => PATIENCE,
         None => 0,
@@ -516,8 +515,7 @@ pub(crate) fn completed<S: Sink>(ofi: &mut Ofi, index: usize, sink: &mut S) -> u
 /// it.
 #[cold]
 fn has_been_told(ofi: &Ofi, peer: u32) -> bool {
-    let told = |rank| ofi.shared.deaths.reason(rank, ofi.adopted).is_some();
-    peer != ofi.rank && (told(peer) || told(ofi.rank))
+    peer != ofi.rank && (ofi.has_adopted(peer) || ofi.has_adopted(ofi.rank))
 }
 
 /// What a failed operation shows about its peer.

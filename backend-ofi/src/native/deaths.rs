@@ -27,11 +27,10 @@ impl Tags {
     #[cold]
     pub(super) fn notice_deaths(&mut self, ofi: &mut Ofi) {
         self.failures_seen = ofi.adopted;
-        let known = |rank| ofi.shared.deaths.reason(rank, ofi.adopted).is_some();
         // If the others hold this rank to be dead, it can communicate with none of them.
-        let outcast = known(ofi.rank);
+        let outcast = ofi.has_adopted(ofi.rank);
         let dead: Vec<u32> = (0..ofi.size)
-            .filter(|&peer| peer != ofi.rank && (outcast || known(peer)))
+            .filter(|&peer| peer != ofi.rank && (outcast || ofi.has_adopted(peer)))
             .filter(|&peer| !self.contexts.is_dead(peer))
             .collect();
         for peer in dead {

@@ -114,7 +114,7 @@ impl Tags {
     #[cold]
     pub(crate) fn give_up_look(&mut self, ofi: &Ofi, number: u32) -> bool {
         let slot = self.slots.at(number);
-        if !slot.under_way || ofi.shared.deaths.reason(ofi.rank, ofi.adopted).is_none() {
+        if !slot.under_way || !ofi.has_adopted(ofi.rank) {
             return false;
         }
         slot.what = std::mem::take(&mut slot.what).into_lost();
@@ -261,7 +261,7 @@ impl Tags {
     /// The search's look has no answer yet. Gives it up after a while if this rank is dead: then
     /// its endpoint may be broken, and never answer.
     fn wait_for_look(&mut self, ofi: &Ofi, look: u32, receive: u32) -> usize {
-        if ofi.shared.deaths.reason(ofi.rank, ofi.adopted).is_none() {
+        if !ofi.has_adopted(ofi.rank) {
             return 0;
         }
         self.scan.unanswered += 1;

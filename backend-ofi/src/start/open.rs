@@ -351,10 +351,15 @@ fn heart(
     nodes: &[u32],
 ) -> Heart {
     let own = &cards[rank as usize];
+    // Neighbours in the list are mostly on one host, whose name is kept once.
+    let mut host: Arc<str> = Arc::from("");
     let others = (0..).zip(cards).map(|(peer, card)| {
         let address = card.pulse.filter(|_| peer != rank)?;
+        if *host != *card.host {
+            host = card.host.as_str().into();
+        }
         let (node, far) = (nodes[peer as usize], card.node != own.node);
-        let other = Other::new(address, card.host.clone(), node, far);
+        let other = Other::new(address, Arc::clone(&host), node, far);
         Some(other.at(sever::parse(&card.address)))
     });
     // With a shorter period, there would be nothing but heartbeats.

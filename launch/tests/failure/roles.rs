@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Instant;
 
 use portolan::coll::Bcast;
 use portolan::{Comm, Error, ErrorKind, Errors, Group, Op, Result, Source, World};
@@ -32,6 +33,7 @@ pub(crate) fn calls(role: &str, rank: u32) -> Vec<&str> {
         ("putting", 0) => "put",
         ("getting", 0) => "get",
         ("asleep", 0) => "receive",
+        (role, _) if is_in_the_middle(role) => "receive",
         (_, 0) => "receive",
         (_, 1) => "wildcard",
         (_, 2) => "ssend",
@@ -44,6 +46,12 @@ pub(crate) fn calls(role: &str, rank: u32) -> Vec<&str> {
 /// Whether all ranks, the victim included, repeat an operation together.
 fn is_collective(role: &str) -> bool {
     role.starts_with("broadcasting") || matches!(role, "agreeing" | "summing")
+}
+
+/// Whether the ranks that are cut off are on three hosts, and each of the others waits for a rank
+/// of the one in the middle.
+fn is_in_the_middle(role: &str) -> bool {
+    role.starts_with("middle")
 }
 
 /// Repetition number `round`.
@@ -69,8 +77,13 @@ fn act(role: &str, world: &World) -> Result<()> {
         None => (role, 0),
     };
     let comm = world.comm();
-    let victim = world.size() - 1;
     let living = world.size() - cut_off.max(1);
+    // The first rank of the middle host, and how many there are on each.
+    let (middle, each) = (living + cut_off / 3, (cut_off / 3).max(1));
+    let victim = match is_in_the_middle(role) {
+        true => middle + world.rank() % each,
+        false => world.size() - 1,
+    };
     if is_collective(role) {
         // All ranks are in the middle of the repetitions when the victim is killed.
         let mut large = vec![0; LARGE];
@@ -82,6 +95,9 @@ fn act(role: &str, world: &World) -> Result<()> {
         "putting" | "getting" => share(&comm, victim)?,
         _ => None,
     };
+    if is_in_the_middle(role) {
+        talk_for_a_while(&comm, middle)?;
+    }
     // The message that the victim has announced before it stops polling.
     let announced = match role {
         "announcing" if comm.rank() == victim => Some(
@@ -93,7 +109,11 @@ fn act(role: &str, world: &World) -> Result<()> {
     say(format!("ready {} {}", world.rank(), std::process::id()));
     if world.rank() >= living {
         let _waits = announced;
-        let outcome = suffer(role, &comm);
+        let outcome = match role {
+            // The only one there that has talked to rank 0 before.
+            "middle-sending-large" if world.rank() == middle => suffer("sending-large", &comm),
+            _ => suffer(role, &comm),
+        };
         if cut_off > 0 {
             // The rank lives, but no other rank can see that.
             loop {
@@ -228,6 +248,27 @@ fn until_it_fails(call: &str, comm: &Comm, victim: u32, key: Option<&RegionKey>)
         }
         round += 1;
     }
+}
+
+/// Rank 0 and another one send each other messages for longer than the time between heartbeats, so
+/// that these have passed between them, too.
+fn talk_for_a_while(comm: &Comm, other: u32) -> Result<()> {
+    let heartbeat = std::env::var("PORTOLAN_OFI_HEARTBEAT").expect("seconds");
+    let heartbeat: f64 = heartbeat.parse().expect("seconds");
+    let start = Instant::now();
+    let mut go_on = u8::from(comm.rank() == 0 || comm.rank() == other);
+    while go_on != 0 {
+        if comm.rank() == other {
+            // First, so that it is the one that connects.
+            comm.send_one(&0_u8, 0, 10)?;
+            (go_on, _) = comm.recv_one(0, 10)?;
+        } else {
+            comm.recv_one::<u8>(other, 10)?;
+            go_on = u8::from(start.elapsed().as_secs_f64() < 1.5 * heartbeat);
+            comm.send_one(&go_on, other, 10)?;
+        }
+    }
+    Ok(())
 }
 
 /// Shares the victim's memory with rank 0.

@@ -28,7 +28,7 @@ impl Net {
         let size = nodes.len();
         let rank = |own: usize| {
             let other = |rank: usize| {
-                let host = format!("node{}", nodes[rank]);
+                let host = format!("node{}", nodes[rank]).into();
                 let (node, far) = (nodes[rank], nodes[rank] != nodes[own]);
                 let other = || Other::new(address(rank), host, node, far).at(Some(endpoint(rank)));
                 (rank != own).then(other)
@@ -69,7 +69,7 @@ impl Net {
         }
         while let Some((from, to, bytes)) = under_way.pop() {
             self.sent += 1;
-            assert!(self.sent < 100_000, "they never stop");
+            assert!(self.sent < 1_000_000, "they never stop");
             let to = (0..self.ranks.len())
                 .find(|&rank| address(rank) == to)
                 .unwrap();
@@ -85,6 +85,15 @@ impl Net {
             pulse.notice(shared, &mut out);
             under_way.extend(out.into_iter().map(|(_, next, bytes)| (to, next, bytes)));
         }
+    }
+
+    /// Nothing passes between such ranks and any others from now on. Returns which they are.
+    fn cut_off(&mut self, such: impl Fn(usize) -> bool) -> Vec<u32> {
+        let all = 0..self.ranks.len();
+        let cut: Vec<usize> = all.clone().filter(|&rank| such(rank)).collect();
+        let pairs = |&one: &usize| all.clone().map(move |other| (one, other));
+        self.cut = cut.iter().flat_map(pairs).collect();
+        cut.into_iter().map(|rank| rank as u32).collect()
     }
 
     fn why(&self, rank: usize, dead: u32) -> Option<String> {
@@ -319,21 +328,121 @@ fn silence_is_a_loss_after_four_periods_and_everybody_hears_of_it() {
     );
 }
 
+/// The neighbours on the ring of each rank of a node watch it, whoever has talked to it.
 #[test]
-fn a_node_that_nobody_has_talked_to_is_missed_as_well() {
-    let mut net = Net::new(&[0, 0, 1, 1, 1, 2]);
-    net.tick();
-    net.cut = (2..5)
-        .flat_map(|lost| [0, 1, 5].map(|rank| (lost, rank)))
-        .collect();
-    // Ranks that are nobody's neighbour among the others are found one after the other.
-    for _ in 0..3 * (UNREACHED + 1) {
+fn a_node_is_lost_as_soon_as_a_rank_of_it() {
+    for each in [1, 3, 16] {
+        let nodes: Vec<u32> = (0..3).flat_map(|node| vec![node; each]).collect();
+        let mut net = Net::new(&nodes);
         net.tick();
+        let lost = net.cut_off(|rank| nodes[rank] == 1);
+        net.tick_until_lost();
+        for rank in (0..nodes.len()).filter(|&rank| nodes[rank] != 1) {
+            assert_eq!(net.dead(rank), lost, "rank {rank} of {nodes:?}");
+        }
     }
-    for rank in [0, 1, 5] {
-        let dead = (0..6).filter(|&dead| net.why(rank, dead).is_some());
-        assert_eq!(dead.collect::<Vec<_>>(), [2, 3, 4], "rank {rank}");
+}
+
+/// The neighbours on the ring of the ranks of node 3 are lost with it. A rank of another node has
+/// talked to one of these ranks, and misses that one. The others are lost within the same time
+/// again, however many there are.
+#[test]
+fn nodes_next_to_each_other_are_lost_within_twice_the_time_of_a_rank() {
+    for each in [1, 2, 8, 16] {
+        let nodes: Vec<u32> = (0..5).flat_map(|node| vec![node; each]).collect();
+        let mut net = Net::new(&nodes);
+        net.tick();
+        net.speak(0, 3 * each + each / 2);
+        net.tick();
+        let lost = net.cut_off(|rank| nodes[rank] > 1);
+        for _ in 0..2 {
+            net.tick_until_lost();
+        }
+        for rank in 0..2 * each {
+            assert_eq!(net.dead(rank), lost, "rank {rank} of {nodes:?}");
+        }
     }
+}
+
+/// What rank 0 knows of another one: whether it has heard from it, asks it now because others of
+/// its node are lost, and asks it for ever.
+fn seen(net: &Net, rank: usize) -> (bool, bool, bool) {
+    let other = net.ranks[0].0.others[rank].as_ref().expect("another");
+    (other.heard, other.suspect, other.contact)
+}
+
+/// One rank of a node is stopped. Ranks of the node that have never talked to those that miss it
+/// are asked whether they live, until they answer.
+#[test]
+fn who_lives_where_one_is_lost_is_asked_once() {
+    let mut net = Net::new(&[0, 0, 1, 1, 1, 1, 1, 1, 2, 2]);
+    net.speak(0, 4);
+    net.tick();
+    assert_eq!(seen(&net, 6), (false, false, false));
+    net.cut_off(|rank| rank == 4);
+    net.tick_until_lost();
+    assert_eq!(
+        seen(&net, 6),
+        (true, false, false),
+        "it has answered at once"
+    );
+    assert!(!net.ranks[6].0.others[0].as_ref().unwrap().contact);
+    (0..3 * UNREACHED).for_each(|_| net.tick());
+    for rank in (0..10).filter(|&rank| rank != 4) {
+        assert_eq!(net.dead(rank), [4], "rank {rank}");
+    }
+}
+
+/// Nothing passes between rank 0 and rank 4, which lives, before the last question in time.
+#[test]
+fn who_answers_late_lives() {
+    let mut net = Net::new(&[0, 1, 2, 3, 3, 3, 4]);
+    net.tick();
+    net.speak(0, 3);
+    net.tick();
+    net.cut_off(|rank| [2, 3, 5, 6].contains(&rank));
+    net.cut.push((0, 4));
+    net.tick_until_lost();
+    assert_eq!(net.dead(0), [2, 3, 6], "rank 5 is watched by those only");
+    (0..MISSES - 1).for_each(|_| net.tick());
+    assert_eq!(seen(&net, 4), (false, true, false));
+    net.cut.pop();
+    net.tick();
+    assert!(seen(&net, 4).0);
+    (0..3 * UNREACHED).for_each(|_| net.tick());
+    for rank in [0, 1] {
+        assert_eq!(net.dead(rank), [2, 3, 5, 6], "rank {rank}");
+    }
+    let accuses = |rank| net.why(4, rank).is_some();
+    assert!(![0, 1, 4].into_iter().any(accuses), "{:?}", net.dead(4));
+}
+
+/// The watching thread of its node has seen the process end. If another one of the node follows,
+/// their ends may have one cause.
+#[test]
+fn who_ends_alone_puts_no_others_in_doubt() {
+    let mut net = Net::new(&[0, 0, 1, 1, 1, 1, 2, 2]);
+    net.speak(0, 5);
+    net.tick();
+    for (dead, asked) in [(2, false), (5, true)] {
+        net.ranks[3].1.deaths.declare(dead, "its process has died");
+        net.each(|pulse, shared, out| pulse.notice(shared, out));
+        assert_eq!(seen(&net, 4), (asked, false, false), "after rank {dead}");
+    }
+    (0..3 * UNREACHED).for_each(|_| net.tick());
+    assert_eq!(net.dead(0), [2, 5]);
+}
+
+/// Datagrams from one rank are blocked, but packets come from it. Another rank of its node is lost.
+#[test]
+fn silence_that_means_nothing_still_does_not_when_others_are_lost() {
+    let mut net = Net::new(&[0, 1, 1, 1]);
+    net.cut_off(|rank| rank == 2);
+    net.tick();
+    net.ranks[0].1.contacts.note(2, Contacts::ARRIVED);
+    net.cut_off(|rank| rank == 1 || rank == 2);
+    (0..3).for_each(|_| net.tick_until_lost());
+    assert_eq!(net.dead(0), [1]);
 }
 
 #[test]
