@@ -10,8 +10,7 @@ mod overlaps;
 use std::fmt::Display;
 
 use portolan_core::buffer::TypedBuf;
-use portolan_core::comm::Communicator;
-use portolan_core::comm::Neighbours;
+use portolan_core::comm::{Communicator, Neighbours, OneWay};
 use portolan_core::{Device, Error, ErrorKind, Result};
 use portolan_datatype::{Layout, Op};
 
@@ -19,7 +18,7 @@ pub use self::inter::check_inter;
 
 use self::blocks::Places;
 use crate::args::{Name, Operation};
-use crate::state;
+use crate::state::{self, Unfit};
 
 /// Checks the arguments of an operation on a communicator.
 ///
@@ -211,22 +210,40 @@ impl<D: Device> Check<'_, D> {
 
     /// The numbers of the rank's sources and destinations.
     fn neighbours(&self) -> Result<(Places, Places)> {
-        let Some(Neighbours {
+        let neighbours = state::of(self.comm).neighbours(self.comm);
+        let Neighbours {
             sources,
             destinations,
-        }) = state::of(self.comm).neighbours(self.comm)
-        else {
-            return Err(self.error(
-                ErrorKind::InvalidCommunicator,
-                &format!("communicator {} has no topology", self.comm.name()),
-                "use one that was created as a grid or a graph, or a copy of it",
-            ));
-        };
+        } = neighbours.map_err(|unfit| self.unfit(unfit))?;
         let places = |all: usize, one| Places { count: all, one };
         Ok((
             places(sources.len(), "source"),
             places(destinations.len(), "destination"),
         ))
+    }
+
+    #[cold]
+    fn unfit(&self, unfit: Unfit) -> Error {
+        let name = self.comm.name();
+        let (what, remedy) = match unfit {
+            Unfit::NoTopology => (
+                format!("communicator {name} has no topology"),
+                "use one that was created as a grid or a graph, or a copy of it",
+            ),
+            Unfit::OneWay(OneWay {
+                from,
+                to,
+                there,
+                back,
+            }) => (
+                format!(
+                    "in the graph of communicator {name}, {there} edge(s) lead from rank {from} \
+                     to rank {to} and {back} back"
+                ),
+                "add the edges that lead back, or make a distributed graph",
+            ),
+        };
+        self.error(ErrorKind::InvalidCommunicator, &what, remedy)
     }
 
     #[inline]

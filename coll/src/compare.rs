@@ -14,6 +14,7 @@
 mod between;
 mod creation;
 mod data;
+mod edges;
 mod reduced;
 #[cfg(test)]
 mod tests;

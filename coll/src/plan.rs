@@ -69,7 +69,7 @@ pub(crate) fn plan_checked<D: Device>(
     } = match operation {
         Operation::NeighbourAllgather { .. } | Operation::NeighbourAlltoall { .. } => {
             let neighbours = state::of(comm).neighbours(comm);
-            let neighbours = neighbours.expect("that there is a topology has been checked");
+            let neighbours = neighbours.expect("that the topology fits has been checked");
             neighbour::lower(&mut b, neighbours, operation)
         }
         _ => lower(&mut b, operation),

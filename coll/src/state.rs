@@ -7,7 +7,7 @@ mod tests;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use portolan_core::comm::{Communicator, Neighbours, Slot};
+use portolan_core::comm::{Communicator, Neighbours, OneWay, Slot, Topology};
 use portolan_core::device::Check;
 use portolan_core::{Device, Result};
 
@@ -38,11 +38,19 @@ pub(crate) struct State {
     /// Which ranks share a node, if that makes a difference.
     levels: OnceLock<Option<Arc<Levels>>>,
     /// This rank's edges in the communicator's topology.
-    neighbours: OnceLock<Option<Neighbours>>,
+    neighbours: OnceLock<Result<Neighbours, Unfit>>,
     /// Memory that the members share.
     pub(crate) direct: Direct,
     /// The counters are added to these totals when the communicator ends.
     totals: Arc<Totals>,
+}
+
+/// Why neighbour collectives cannot use a communicator. It is the same on all ranks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Unfit {
+    NoTopology,
+    /// Its graph has edges for which none, or too few, lead back.
+    OneWay(OneWay),
 }
 
 impl Drop for State {
@@ -101,6 +109,20 @@ pub(crate) fn of_job<D: Device>(comm: &Communicator<D>) -> &Job {
     comm.job_extension(Slot::Coll, || Job::new(Options::default()))
 }
 
+/// This rank's edges, or why neighbour collectives cannot use the communicator's.
+#[cold]
+fn edges_of<D: Device>(comm: &Communicator<D>) -> Result<Neighbours, Unfit> {
+    let one_way = match comm.topology() {
+        Some(Topology::Graph(graph)) => graph.one_way(),
+        // Grids are even, and of a distributed graph no rank knows more than its own edges.
+        _ => None,
+    };
+    match one_way {
+        Some(edges) => Err(Unfit::OneWay(edges)),
+        None => comm.neighbours().ok_or(Unfit::NoTopology),
+    }
+}
+
 impl State {
     fn new(tag_ub: u32, totals: Arc<Totals>) -> Self {
         Self {
@@ -131,10 +153,15 @@ impl State {
         levels.clone()
     }
 
-    /// This rank's edges in the communicator's topology; `None` if it has no topology.
+    /// This rank's edges in the communicator's topology, if neighbour collectives can use it. Only
+    /// the first call looks at the topology.
     #[inline]
-    pub(crate) fn neighbours<D: Device>(&self, comm: &Communicator<D>) -> Option<&Neighbours> {
-        self.neighbours.get_or_init(|| comm.neighbours()).as_ref()
+    pub(crate) fn neighbours<D: Device>(
+        &self,
+        comm: &Communicator<D>,
+    ) -> Result<&Neighbours, Unfit> {
+        let neighbours = self.neighbours.get_or_init(|| edges_of(comm));
+        neighbours.as_ref().map_err(|&unfit| unfit)
     }
 
     /// The number of an operation that starts now. Operations on one communicator are started one

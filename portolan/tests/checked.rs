@@ -168,6 +168,52 @@ fn ranks_that_give_other_topologies_are_named() {
     });
 }
 
+/// An edge that only one of its ends gives is named on all ranks, also on those that are not its
+/// ends.
+#[test]
+fn edges_that_one_end_alone_gives_are_named() {
+    checked(&[2, 3, 5], |world| {
+        let comm = world.comm();
+        let (me, n) = (comm.rank(), comm.size());
+        let (before, after) = ((me + n - 1) % n, (me + 1) % n);
+        let last = n - 1;
+        // A ring, where each rank is also its own neighbour, and the last gives one edge more or
+        // less.
+        let ring = [[me, before, after], [me, after, before]].map(Vec::from);
+        let made = |sources: Vec<u32>, destinations: Vec<u32>| {
+            comm.dist_graph_create_adjacent(sources, destinations, false)
+        };
+        let with = |edges: &[u32], more: &[u32]| {
+            let more = if me == last { more } else { &[] };
+            [edges, more].concat()
+        };
+        let [sources, destinations] = &ring;
+        let twice = if n == 2 { [3, 2] } else { [2, 1] };
+        let outcome = made(sources.clone(), with(destinations, &[0]));
+        let what = format!(
+            "rank {last} gives {} edge(s) to rank 0, which gives {} from rank {last}",
+            twice[0], twice[1]
+        );
+        refused(outcome, &what);
+        let outcome = made(with(sources, &[0]), destinations.clone());
+        let what = format!(
+            "rank 0 gives {} edge(s) to rank {last}, which gives {} from rank 0",
+            twice[1], twice[0]
+        );
+        refused(outcome, &what);
+        let outcome = made(with(sources, &[last]), destinations.clone());
+        let what = format!("rank {last} gives 1 edge(s) to rank {last}, which gives 2");
+        refused(outcome, &what);
+        // What both ends give is made, and works.
+        let graph = made(with(sources, &[last]), with(destinations, &[last]))?;
+        let len = graph.neighbours().expect("a graph").sources.len();
+        let mut all = vec![n; len];
+        graph.neighbour_allgather(&[me], &mut all)?;
+        assert_eq!(all, with(sources, &[last]));
+        graph.barrier()
+    });
+}
+
 #[test]
 fn creations_of_two_groups_are_compared_over_both() {
     checked(&[2, 3], |world| {

@@ -2,17 +2,18 @@
 //! of its own, which are in no schedule, so the ranks compare their calls in an operation before
 //! the creation.
 
-use portolan_core::comm::{Communicator, Dimension, Graph, InterCommunicator, SplitBy};
+use portolan_core::comm::{Communicator, Dimension, Edges, Graph, InterCommunicator, SplitBy};
 use portolan_core::{Device, Request, Result};
 
 use super::data::Data;
 use super::reduced::Reduced;
-use super::{BlocksAs, Form, Side, Stamp, agree, mark, start_agreeing};
+use super::{BlocksAs, Form, Side, Stamp, agree, edges, mark, start_agreeing};
 use crate::state;
 
 /// How a communicator is made, as far as the debug mode compares it.
 ///
-/// Arguments that may differ between ranks (a group, a color, a key, edges) are not included.
+/// Arguments that may differ between ranks (a group, a color, a key) are not included. Edges may
+/// differ, but both ends of an edge have to give it.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Creation<'a> {
@@ -31,8 +32,13 @@ pub enum Creation<'a> {
     CartSub(&'a [bool]),
     /// MPI-4 section 8.5.3, with the graph.
     GraphCreate(&'a Graph),
-    /// MPI-4 section 8.5.4, `MPI_Dist_graph_create_adjacent`.
-    DistGraphCreateAdjacent,
+    /// MPI-4 section 8.5.4, `MPI_Dist_graph_create_adjacent`, with the rank's own edges.
+    DistGraphCreateAdjacent {
+        /// Edges that end at this rank.
+        sources: &'a Edges,
+        /// Edges that begin at this rank.
+        destinations: &'a Edges,
+    },
     /// MPI-4 section 8.5.4, `MPI_Dist_graph_create`.
     DistGraphCreate,
     /// MPI-4 section 7.6.2, with the rank of the leader.
@@ -68,7 +74,7 @@ impl Creation<'_> {
             Self::CartCreate(_) => 4,
             Self::CartSub(_) => 5,
             Self::GraphCreate(_) => 6,
-            Self::DistGraphCreateAdjacent => 7,
+            Self::DistGraphCreateAdjacent { .. } => 7,
             Self::DistGraphCreate => 8,
             Self::IntercommCreate(_) => 9,
             Self::Merge => 10,
@@ -136,7 +142,7 @@ pub(super) fn root_noun(number: u8) -> &'static str {
 }
 
 /// Compares what the ranks are about to do before a creation over this communicator, if the
-/// settings ask for it. In that case it takes a number among the communicator's operations.
+/// settings ask for it. In that case it takes numbers among the communicator's operations.
 ///
 /// # Errors
 /// [`InvalidArgument`](portolan_core::ErrorKind::InvalidArgument) if the ranks do not agree, with
@@ -146,7 +152,14 @@ pub fn compare_creation<D: Device>(comm: &Communicator<D>, creation: Creation<'_
         return Ok(());
     }
     comm.check_members()?;
-    agree(comm, || creation.stamp(Form::Blocking, None))
+    agree(comm, || creation.stamp(Form::Blocking, None))?;
+    match creation {
+        Creation::DistGraphCreateAdjacent {
+            sources,
+            destinations,
+        } => edges::compare(comm, sources, destinations),
+        _ => Ok(()),
+    }
 }
 
 /// Starts to compare before a creation in the background; `None` if the settings do not ask for it.

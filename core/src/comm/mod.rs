@@ -53,7 +53,7 @@ pub use later::PendingDup;
 pub use select::{Source, Tag, Tags};
 pub use tags::FIRST_FREE_TAG;
 pub use topology::{
-    Cartesian, Dimension, DistGraph, Edges, Graph, Neighbour, Neighbours, Shift, Topology,
+    Cartesian, Dimension, DistGraph, Edges, Graph, Neighbour, Neighbours, OneWay, Shift, Topology,
     dims_create,
 };
 

@@ -22,7 +22,7 @@
 use std::ops::Deref;
 
 pub use portolan_core::comm::{
-    Cartesian, Dimension, DistGraph, Edges, Graph, Neighbour, Neighbours, Shift, Topology,
+    Cartesian, Dimension, DistGraph, Edges, Graph, Neighbour, Neighbours, OneWay, Shift, Topology,
     dims_create,
 };
 
@@ -81,6 +81,10 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// 8.5.3, `MPI_Graph_create`). Returns `None` on the ranks that are left over. Collective; all
     /// ranks give the same graph.
     ///
+    /// Neighbour collectives need as many edges back as there are from one rank to another. On
+    /// another graph they return [`InvalidCommunicator`](ErrorKind::InvalidCommunicator) on every
+    /// rank, and name the edge ([`Graph::one_way`]).
+    ///
     /// # Errors
     /// As [`dup`](Self::dup); [`InvalidArgument`](ErrorKind::InvalidArgument) if the graph is
     /// larger than the communicator.
@@ -94,6 +98,11 @@ impl<L: Level, D: Device> Comm<L, D> {
     /// Makes a communicator of the same ranks on a graph (MPI-4 section 8.5.4,
     /// `MPI_Dist_graph_create_adjacent`). Each rank gives its own edges: the ranks that it receives
     /// from and those that it sends to. Collective.
+    ///
+    /// An edge is given by both of its ends, a double one twice by each. No rank can know by itself
+    /// whether the other end gives it as well. If it does not, neighbour collectives may wait for
+    /// ever; with `PORTOLAN_COLL_CHECK=on` this call returns
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) on every rank, and names the edge.
     ///
     /// ```
     /// use portolan::topology::Edges;
@@ -124,7 +133,11 @@ impl<L: Level, D: Device> Comm<L, D> {
         destinations: impl Into<Edges>,
         reorder: bool,
     ) -> Result<Self> {
-        self.before(Creation::DistGraphCreateAdjacent)?;
+        let (sources, destinations) = (sources.into(), destinations.into());
+        self.before(Creation::DistGraphCreateAdjacent {
+            sources: &sources,
+            destinations: &destinations,
+        })?;
         let new = self
             .inner
             .dist_graph_create_adjacent(sources, destinations, reorder);

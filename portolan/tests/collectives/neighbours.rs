@@ -1,8 +1,8 @@
 //! Operations between neighbours.
 
 use portolan::coll::{NeighbourAllgather, NeighbourAlltoall, NeighbourAlltoallw, Shapes};
-use portolan::topology::Dimension;
-use portolan::{ErrorKind, Layout};
+use portolan::topology::{Dimension, Graph};
+use portolan::{ErrorKind, Layout, Op};
 
 use crate::common::jobs;
 
@@ -152,6 +152,48 @@ fn counts_that_do_not_fit_name_the_neighbour_and_both() {
         }
         // All ranks are still in step.
         ring.barrier()
+    });
+}
+
+/// All ranks are neighbours of each other, but the last has the first twice.
+#[test]
+fn a_graph_with_an_edge_that_does_not_lead_back_is_refused_on_every_rank() {
+    jobs(&[2, 3, 4, 8], |world| {
+        let comm = world.comm();
+        let (me, n) = (comm.rank() as usize, comm.size() as usize);
+        let mut lists: Vec<Vec<u32>> = vec![(0..comm.size()).collect(); n];
+        let even = comm.graph_create(Graph::new(&lists)?, false)?;
+        let even = even.expect("it has all ranks");
+        lists[n - 1].push(0);
+        let graph = comm.graph_create(Graph::new(&lists)?, false)?;
+        let graph = graph.expect("it has all ranks");
+        let len = lists[me].len();
+        let what = format!(
+            "2 edge(s) lead from rank {} to rank 0 and 1 back; add",
+            n - 1
+        );
+        for _ in 0..2 {
+            refused!(
+                graph,
+                InvalidCommunicator,
+                [&what],
+                NeighbourAllgather::new(&[1u8][..], vec![0u8; len].leak())
+            );
+            refused!(
+                graph,
+                InvalidCommunicator,
+                [&what],
+                NeighbourAlltoall::new(&*vec![0u8; len].leak(), vec![0u8; len].leak())
+                    .send_counts(&vec![1; len])
+                    .recv_counts(&vec![1; len])
+            );
+            // It is as good as any other communicator for everything else.
+            assert_eq!(graph.allreduce_one(1, &Op::SUM)?, comm.size());
+        }
+        let mut all = vec![0; n];
+        even.neighbour_allgather(&[comm.rank()], &mut all)?;
+        assert!(all.into_iter().eq(0..comm.size()));
+        Ok(())
     });
 }
 

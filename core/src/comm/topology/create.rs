@@ -75,7 +75,8 @@ impl<D: Device> Communicator<D> {
 
     /// A communicator of the same ranks on a graph, of which each rank passes its own edges
     /// (`MPI_Dist_graph_create_adjacent`). Collective: an edge that one rank passes as a
-    /// destination, the rank at its other end passes as a source.
+    /// destination, the rank at its other end passes as a source. That is not checked. Along an
+    /// edge that only one of its ends knows of, neighbour collectives may wait for ever.
     ///
     /// # Errors
     /// As [`dup`](Self::dup); [`InvalidRank`](ErrorKind::InvalidRank) if a neighbour is outside of

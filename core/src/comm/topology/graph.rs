@@ -5,7 +5,8 @@ use crate::error::{Error, ErrorKind, Result};
 /// A graph that every rank knows in full: each rank's neighbours, by rank (MPI-4 section 8.5.3).
 ///
 /// A rank may be its own neighbour, and a neighbour may be listed several times. Neighbour
-/// collectives need a graph in which every edge has an edge in the opposite direction.
+/// collectives need a graph in which as many edges lead from any rank to another as lead back
+/// (MPI-4 section 8.6); on another they are refused on every rank ([`one_way`](Self::one_way)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Graph {
     /// Where each rank's edges end in `edges`; one entry per rank.
@@ -72,6 +73,52 @@ impl Graph {
         let start = rank.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.edges[start..end]
     }
+
+    /// The edges that keep neighbour collectives from using the graph, because fewer lead back;
+    /// the first of them by the ranks where they begin and end. `None` if there are none.
+    ///
+    /// Looks at all edges.
+    ///
+    /// ```
+    /// use portolan_core::comm::{Graph, OneWay};
+    ///
+    /// let graph = Graph::new([vec![1, 1], vec![0]])?;
+    /// let missing = OneWay { from: 0, to: 1, there: 2, back: 1 };
+    /// assert_eq!(graph.one_way(), Some(missing));
+    /// assert_eq!(Graph::new([vec![1, 1], vec![0, 0]])?.one_way(), None);
+    /// # Ok::<(), portolan_core::Error>(())
+    /// ```
+    #[must_use]
+    pub fn one_way(&self) -> Option<OneWay> {
+        let of_rank = |from| self.neighbours(from).iter().map(move |&to| (from, to));
+        let mut edges: Vec<(u32, u32)> = (0..self.size()).flat_map(of_rank).collect();
+        edges.sort_unstable();
+        let number = |edge: (u32, u32)| {
+            let first = edges.partition_point(|&other| other < edge);
+            edges[first..].partition_point(|&other| other == edge)
+        };
+        let alike = edges.chunk_by(|one, next| one == next);
+        let mut counted = alike.map(|alike| OneWay {
+            from: alike[0].0,
+            to: alike[0].1,
+            there: alike.len(),
+            back: number((alike[0].1, alike[0].0)),
+        });
+        counted.find(|edges| edges.there > edges.back)
+    }
+}
+
+/// The edges from one rank to another, if fewer lead back ([`Graph::one_way`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OneWay {
+    /// The rank where they begin.
+    pub from: u32,
+    /// The rank where they end.
+    pub to: u32,
+    /// How many there are.
+    pub there: usize,
+    /// How many lead back.
+    pub back: usize,
 }
 
 /// Edges from or to one rank: the ranks at their other ends and, optionally, weights, which say how
@@ -184,5 +231,31 @@ mod tests {
             "{error}"
         );
         assert_eq!(Graph::new([[0; 0]; 0]).unwrap().size(), 0);
+    }
+
+    #[test]
+    fn edges_without_opposite_edges_are_found() {
+        let one_way = |lists: &[&[u32]]| {
+            let found = Graph::new(lists).unwrap().one_way()?;
+            Some((found.from, found.to, found.there, found.back))
+        };
+        // An edge from a rank to itself is its own opposite.
+        let even: [&[&[u32]]; 6] = [
+            &[],
+            &[&[]],
+            &[&[0]],
+            &[&[0, 0, 0]],
+            &[&[1, 0, 1], &[0, 1, 1, 0]],
+            &[&[2, 1], &[0, 2], &[1, 0, 3], &[2]],
+        ];
+        for lists in even {
+            assert_eq!(one_way(lists), None, "{lists:?}");
+        }
+        assert_eq!(one_way(&[&[1], &[]]), Some((0, 1, 1, 0)));
+        assert_eq!(one_way(&[&[], &[0, 1]]), Some((1, 0, 1, 0)));
+        assert_eq!(one_way(&[&[1, 0], &[0, 0, 0]]), Some((1, 0, 3, 1)));
+        // The same number of neighbours everywhere does not help.
+        assert_eq!(one_way(&[&[1], &[2], &[0]]), Some((0, 1, 1, 0)));
+        assert_eq!(one_way(&[&[1, 2], &[0, 2, 2], &[0, 1]]), Some((1, 2, 2, 1)));
     }
 }

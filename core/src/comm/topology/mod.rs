@@ -18,7 +18,7 @@ pub(super) mod route;
 
 pub use cartesian::{Cartesian, Dimension, Shift};
 pub use dims::dims_create;
-pub use graph::{DistGraph, Edges, Graph};
+pub use graph::{DistGraph, Edges, Graph, OneWay};
 pub use neighbours::{Neighbour, Neighbours};
 
 use super::Communicator;
