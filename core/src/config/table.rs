@@ -146,10 +146,13 @@ settings! {
     /// (reduce-scatter: one block).
     "COLL_TABLE" => coll_table: Option<String>, default "", unit "";
 
-    /// Compares what the ranks call before data moves: another operation, root, count, type or
-    /// operator on some rank is an error on all instead of a hang or garbage. So are creations of
-    /// communicators, but for `create_group`. Costs two messages more. Blocks with gaps that are
-    /// received are looked at byte by byte for overlaps, in up to 256 MiB of memory, twice.
+    /// Compares what the ranks call before data moves: another operation, root, length, type or
+    /// operator on some rank is an error on all instead of a hang or garbage. Still errors only
+    /// where they arrive are lengths in gatherv, scatterv, alltoallv and along edges, and types in
+    /// alltoallv and along edges; of the program's own operators only commutativity is compared.
+    /// Creations of communicators are compared, too, but for `create_group`. Costs two messages
+    /// more. Blocks with gaps that are received are looked at byte by byte for overlaps, in up to
+    /// 256 MiB of memory, twice.
     "COLL_CHECK" => coll_check: bool, default "off", unit "";
 
     /// Lets collective operations go through memory that ranks share instead of messages.
