@@ -113,6 +113,9 @@ impl Port for ScarcePort<'_> {
     fn me(&self) -> ProcId {
         self.port.me()
     }
+    fn wtime(&self) -> f64 {
+        self.port.wtime()
+    }
     fn send(&mut self, to: ProcId, id: HandlerId, args: [u64; 2], payload: &[u8]) -> Result<()> {
         self.port.send(to, id, args, payload)
     }

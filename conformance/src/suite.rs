@@ -91,7 +91,7 @@ macro_rules! with_cases {
                 }
                 hooks {
                     ring 1, several 1, asleep 1, truncated 1, any_error 1, cancelled 1,
-                    by_handlers 1,
+                    by_handlers 1, clock 1,
                 }
                 memory {
                     tokens 1, everybody 1, at_once 1, progress 1,

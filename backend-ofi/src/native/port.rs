@@ -49,6 +49,10 @@ impl Port for Tags<'_> {
         self.engine.me()
     }
 
+    fn wtime(&self) -> f64 {
+        self.engine.wtime()
+    }
+
     fn send(&mut self, to: ProcId, id: HandlerId, args: [u64; 2], payload: &[u8]) -> Result<()> {
         self.engine.send(to, id, args, payload)
     }

@@ -47,6 +47,11 @@ impl Port for Tags<'_> {
         self.engine.me()
     }
 
+    /// In virtual time. Unlike the device's call, it takes none.
+    fn wtime(&self) -> f64 {
+        self.shared.lock().wire.clock().as_secs()
+    }
+
     fn send(&mut self, to: ProcId, id: HandlerId, args: [u64; 2], payload: &[u8]) -> Result<()> {
         self.engine.send(to, id, args, payload)
     }

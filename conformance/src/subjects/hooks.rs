@@ -182,6 +182,25 @@ pub fn cancelled<D: Device>(rank: &Rank<'_, D>) -> Verdict {
     Ok(())
 }
 
+/// The clock of a hook is that of the device's calls.
+pub fn clock<D: Device>(rank: &Rank<'_, D>) -> Verdict {
+    let shown = Arc::new(Mutex::new(None));
+    let place = Arc::clone(&shown);
+    let before = rank.device.wtime();
+    rank.device.register_hook(Box::new(move |port| {
+        *place.lock().expect("nobody panics") = Some(port.wtime());
+        Turn::Sleep
+    }));
+    let shown = || *shown.lock().expect("nobody panics");
+    rank.until(|| shown().is_some());
+    let (shown, after) = (shown().expect("it has run"), rank.device.wtime());
+    assert!(
+        (before..=after).contains(&shown),
+        "{shown} in a hook, between {before} and {after}"
+    );
+    Ok(())
+}
+
 /// A handler starts messages, too. It receives messages, short or long, that arrived before it or
 /// are still to come, and sends them back. The program completes the requests.
 pub fn by_handlers<D: Device>(rank: &Rank<'_, D>) -> Verdict {

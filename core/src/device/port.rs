@@ -60,6 +60,9 @@ pub trait Port {
     /// This process.
     fn me(&self) -> ProcId;
 
+    /// Seconds on the device's clock, as [`Device::wtime`](super::Device::wtime).
+    fn wtime(&self) -> f64;
+
     /// Sends an active message. The payload is copied if it cannot leave at once, so this never
     /// waits. The memory for replies is bounded, because the credit by which a peer may send
     /// further requests leaves behind the replies to its earlier ones.

@@ -38,6 +38,10 @@ const RULES: &[Rule] = &[
     ("comments are narrow", sources::comments_are_narrow),
     ("libraries do not print", sources::libraries_do_not_print),
     (
+        "above core the time comes from the device",
+        sources::time_comes_from_the_device,
+    ),
+    (
         "MPI's names are found by a search",
         sources::names_of_mpi_are_aliases,
     ),

@@ -104,6 +104,30 @@ pub(super) fn libraries_do_not_print(_: &Repo, files: &[SourceFile]) -> Vec<Stri
     problems
 }
 
+/// Crates that take the time from the device.
+const ABOVE_CORE: &[&str] = &["coll/src/", "portolan/src/"];
+
+/// Crates above core take the time from the device, so that a machine with virtual time controls
+/// them. Tests may pause and have deadlines.
+pub(super) fn time_comes_from_the_device(_: &Repo, files: &[SourceFile]) -> Vec<String> {
+    let above = |file: &&SourceFile| {
+        let is_in = |folder: &&str| file.path.starts_with(folder);
+        ABOVE_CORE.iter().any(is_in) && !file.path.contains("tests")
+    };
+    let mut problems = Vec::new();
+    for file in rust(files).filter(above) {
+        for (number, line) in code(file) {
+            let clock = ["Instant", "SystemTime", "clock_gettime"]
+                .iter()
+                .find(|clock| has_word(line, clock));
+            if let Some(clock) = clock {
+                problems.push(format!("{}:{number}: {clock}", file.path));
+            }
+        }
+    }
+    problems
+}
+
 /// Crates whose documentation users search for names that they know from MPI.
 const FOR_PROGRAMS: &[&str] = &["portolan/src/", "datatype/src/"];
 
@@ -259,6 +283,22 @@ mod tests {
             ["core/src/a.rs:1: not by `log!`"]
         );
         assert!(libraries_do_not_print(&repo(), &[made_up("launch/src/a.rs", text)]).is_empty());
+    }
+
+    #[test]
+    fn a_clock_of_the_host_is_found_above_core() {
+        let text = "// Instant\nuse std::time::{Duration, Instant};\nlet t = Instantly;\n";
+        let found = |path| time_comes_from_the_device(&repo(), &[made_up(path, text)]);
+        for path in ["coll/src/direct/a.rs", "portolan/src/a.rs"] {
+            assert_eq!(found(path), [format!("{path}:2: Instant")]);
+        }
+        for path in [
+            "core/src/a.rs",
+            "coll/tests/a.rs",
+            "coll/src/direct/tests/a.rs",
+        ] {
+            assert!(found(path).is_empty(), "{path}");
+        }
     }
 
     #[test]

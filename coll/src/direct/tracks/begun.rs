@@ -123,7 +123,7 @@ impl Begun {
         let header = call.shown.of_step(self.step);
         if call.may_lend {
             // SAFETY: from the caller; the place is free.
-            unsafe { self.show_or_lend(boards, call) };
+            unsafe { self.show_or_lend(boards, call, hands) };
         } else if call.place.is_some() && call.has_data() {
             // SAFETY: as above.
             unsafe { call.show(self.place_on(boards, boards.own(), self.place)) };

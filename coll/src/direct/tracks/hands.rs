@@ -8,6 +8,9 @@ use crate::direct::blocking::pulled::is_allowed;
 
 /// The device, as a call or a hook has it.
 pub(crate) trait Hands {
+    /// Seconds on the device's clock.
+    fn wtime(&self) -> f64;
+
     /// Wakes a rank that sleeps while it waits for a store.
     fn notify(&mut self, peer: ProcId);
 
@@ -30,6 +33,11 @@ pub(crate) struct OfHook<'a>(pub(crate) &'a mut dyn Port);
 
 impl<D: Device> Hands for OfCall<'_, D> {
     #[inline]
+    fn wtime(&self) -> f64 {
+        self.0.wtime()
+    }
+
+    #[inline]
     fn notify(&mut self, peer: ProcId) {
         self.0.notify(peer);
     }
@@ -49,6 +57,11 @@ impl<D: Device> Hands for OfCall<'_, D> {
 }
 
 impl Hands for OfHook<'_> {
+    #[inline]
+    fn wtime(&self) -> f64 {
+        self.0.wtime()
+    }
+
     #[inline]
     fn notify(&mut self, peer: ProcId) {
         self.0.notify(peer);

@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use crate::buffer::TypedBuf;
 use crate::device::{HandlerId, Hook, HookId, Port, ProcId, SendArgs, SendMode, Turn, Upper};
 use crate::engine::data::Data;
+use crate::engine::deaths::finish::clock;
 use crate::engine::entry::Op;
 use crate::engine::short::send::Launched;
 use crate::engine::state::{Proto, State};
@@ -323,6 +324,10 @@ impl<T: Transport> Access for Whole<'_, T> {
 impl<S: Access> Port for Context<S> {
     fn me(&self) -> ProcId {
         ProcId::new(self.0.proto().me)
+    }
+
+    fn wtime(&self) -> f64 {
+        clock()
     }
 
     fn send(&mut self, to: ProcId, id: HandlerId, args: [u64; 2], payload: &[u8]) -> Result<()> {

@@ -7,7 +7,6 @@
 //! [`lending`]: crate::direct::tracks::lending
 
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use portolan_core::Result;
 use portolan_core::comm::NoUnwind;
@@ -74,7 +73,7 @@ impl Begun {
     ///
     /// # Safety
     /// As [`show`](Self::show); the place is free.
-    pub(super) unsafe fn show_or_lend(&self, boards: &Boards, call: &Call<'_>) {
+    pub(super) unsafe fn show_or_lend(&self, boards: &Boards, call: &Call<'_>, hands: &dyn Hands) {
         let words = self.words(boards, boards.rank);
         let mut took = 0;
         // Relaxed, for all of them: the header is stored afterwards, and nobody looks before.
@@ -87,12 +86,10 @@ impl Begun {
             None => {
                 let wished = boards.wished_by_other();
                 let timed = wished.is_timed(Category::of(call.kind, call.len));
-                let since = timed.then(Instant::now);
+                let since = timed.then(|| hands.wtime());
                 // SAFETY: from the caller.
                 unsafe { call.write(self.place_on(boards, boards.own(), self.place), false) };
-                took = since.map_or(0, |since| {
-                    u32::try_from(since.elapsed().as_nanos().max(1)).unwrap_or(u32::MAX)
-                });
+                took = since.map_or(0, |since| nanoseconds(hands.wtime() - since));
                 words.how().store(SHOWN, Ordering::Relaxed);
             }
         }
@@ -171,7 +168,8 @@ impl Begun {
         let category = Category::of(call.kind, call.len);
         // Acquire: pairs with the Release store in `give_back`, after which the chunk is there.
         let lent = theirs.how().load(Ordering::Acquire) == LENT;
-        let since = boards.wishes.is_timed(category).then(Instant::now);
+        let timed = boards.wishes.is_timed(category);
+        let since = timed.then(|| hands.wtime());
         let outcome = if lent {
             // SAFETY: from the caller.
             unsafe { self.borrow(boards, call, hands) }?
@@ -184,7 +182,7 @@ impl Begun {
         let took = theirs.took().load(Ordering::Relaxed);
         let seconds = since
             .filter(|_| lent || took > 0)
-            .map(|since| since.elapsed().as_secs_f64() + f64::from(took) * 1e-9);
+            .map(|since| hands.wtime() - since + f64::from(took) * 1e-9);
         boards.wish(boards.wishes.came(category, lent, seconds));
         Some(outcome)
     }
@@ -287,6 +285,12 @@ impl Begun {
         // header is lendable.
         unsafe { Words::of(data_of(boards.board(rank), self.cell)) }
     }
+}
+
+/// A time in whole nanoseconds; at least one, because none would mean that it was not measured.
+fn nanoseconds(seconds: f64) -> u32 {
+    // A conversion of a number that is too large, or too small, gives the nearest one.
+    ((seconds * 1e9) as u32).max(1)
 }
 
 /// As [`Call::take_theirs`]. A panic in a user-defined operator would unwind and leave the other
