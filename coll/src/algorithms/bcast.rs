@@ -203,16 +203,20 @@ fn scatter_allgather(b: &mut Builder, p: &Bcast) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::algorithms::moved::{Shape, broadcast};
+    use crate::algorithms::moving::{Form, LAYOUTS};
     use crate::schedule::Base;
-    use crate::simulate::{SIZES, Simulation, layouts};
+    use crate::simulate::{Random, SIZES, Simulation, layouts};
 
     #[test]
     fn everybody_gets_what_the_root_has() {
         for algorithm in ALL {
             for size in SIZES {
-                for (layout, count) in layouts() {
-                    let root = count as u32 % size;
+                for (number, (layout, count)) in (0..).zip(layouts()) {
+                    let root = number % size;
                     let mut run = Simulation::new(size, 11 + u64::from(size));
                     let data = run.fill(Base::Recv, &layout, count);
                     let fits = run.schedule_fitting(algorithm, count, &layout, |b| Bcast {
@@ -226,6 +230,22 @@ mod tests {
                             let got = run.packed(rank, Base::Recv, &layout, count);
                             assert_eq!(got, expected, "{} {size} {count}", algorithm.name);
                         }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_rank_may_be_the_root() {
+        let mut random = Random::new(10);
+        for algorithm in ALL {
+            for size in 1..=8 {
+                for root in 0..size {
+                    for layout in 0..LAYOUTS {
+                        let shape = Shape::new(Form::Equal, layout, vec![5; size as usize]);
+                        let ran = broadcast(algorithm, root, &shape, &mut random);
+                        assert!(ran.is_some(), "{} does not fit", algorithm.name);
                     }
                 }
             }
@@ -310,6 +330,26 @@ mod tests {
                         assert!(got == expected, "{} {size} {count}", algorithm.name);
                     }
                 }
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_data_from_any_root(
+            // The longest take two segments.
+            units in prop_oneof![7 => 0_usize..60, 1 => 2_700_usize..3_000],
+            size in 1_usize..20,
+            root in any::<prop::sample::Index>(),
+            layout in 0..LAYOUTS,
+            seed in any::<u64>(),
+        ) {
+            let mut random = Random::new(seed);
+            let shape = Shape::new(Form::Equal, layout, vec![units; size]);
+            for algorithm in ALL {
+                broadcast(algorithm, root.index(size) as u32, &shape, &mut random);
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Tests of algorithms that move a block per rank. For each operation this says once what every
-//! rank gives and expects.
+//! Tests of algorithms that move a block per rank, or one to all. For each operation this says once
+//! what every rank gives and expects.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::moving::{Buffer, Form, LAYOUTS, Side, run_lowered};
 use crate::args::Operation;
 use crate::levels::Levels;
 use crate::lower::{Lowered, Problem, lower};
-use crate::problem::{Allgather, Alltoall, Gather, Scatter};
+use crate::problem::{Allgather, Alltoall, Bcast, Gather, Scatter};
 use crate::schedule::Builder;
 use crate::simulate::{Random, Simulation};
 
@@ -65,6 +65,40 @@ impl Shape {
         b.set_levels(self.levels.clone());
         lower(b, operation)
     }
+}
+
+/// Runs a broadcast of as much as the shape's first block. Each rank has a layout of its own.
+pub(crate) fn broadcast(
+    algorithm: &Algorithm<Bcast>,
+    root: u32,
+    shape: &Shape,
+    random: &mut Random,
+) -> Option<Simulation> {
+    let units = shape.units[0];
+    let what = vec![(0, (root, 0, units))];
+    let side = |rank: u32| {
+        let recv = Some(Buffer::one(units, shape.layout_of(rank)));
+        let (kept, expected) = match rank == root {
+            true => (what.clone(), Vec::new()),
+            false => (Vec::new(), what.clone()),
+        };
+        Side {
+            recv,
+            kept,
+            expected,
+            ..Side::default()
+        }
+    };
+    let sides: Vec<_> = shape.ranks().map(side).collect();
+    let seed = random.next();
+    let lowering = |b: &mut Builder, side: &Side| {
+        let data = side.recv.as_ref().expect("everybody has some").typed();
+        shape.lower(b, &Operation::Bcast { data, root })
+    };
+    run_lowered(algorithm, &sides, seed, lowering, |problem| match problem {
+        Problem::Bcast(problem) => problem,
+        other => panic!("{other:?}"),
+    })
 }
 
 /// Runs a gather; `None` if the algorithm does not fit.

@@ -265,21 +265,25 @@ pub(crate) fn ring_reduce(
 #[cfg(test)]
 mod tests {
     use portolan_datatype::{Layout, Op};
+    use proptest::collection::vec;
+    use proptest::prelude::*;
 
     use super::*;
     use crate::algorithms::reference::{Case, Forms, affine, cases};
     use crate::schedule::Base;
     use crate::simulate::{SIZES, Simulation};
 
+    /// Runs a reduce-scatter of `case` with a block of so many items for each rank.
     fn check(
         algorithm: &Algorithm<ReduceScatter>,
-        size: u32,
         case: &Case,
         counts: &[usize],
         equal: bool,
+        seed: u64,
     ) {
+        let size = counts.len() as u32;
         for form in Forms::ALL {
-            let mut run = Simulation::new(size, 9 + u64::from(size));
+            let mut run = Simulation::new(size, seed);
             let (input, output) = case.fill(&mut run, form);
             let expected = case.reduced(&run, form, 0..size);
             let (total, layout) = (case.count, &case.layout);
@@ -328,7 +332,8 @@ mod tests {
                         each * size as usize
                     };
                     if case.count == each * size as usize {
-                        check(algorithm, size, &case, &vec![each; size as usize], true);
+                        let counts = vec![each; size as usize];
+                        check(algorithm, &case, &counts, true, 9 + u64::from(size));
                     }
                 }
             }
@@ -345,9 +350,10 @@ mod tests {
                         .map(|_| random.below(9) * random.below(3))
                         .collect();
                     let total = counts.iter().sum();
-                    check(algorithm, size, &affine(total), &counts, false);
+                    let seed = 9 + u64::from(size);
+                    check(algorithm, &affine(total), &counts, false, seed);
                     let sum = Case::new("sum", Op::SUM, Layout::of::<u32>(), total);
-                    check(algorithm, size, &sum, &counts, false);
+                    check(algorithm, &sum, &counts, false, seed);
                 }
             }
         }
@@ -359,7 +365,8 @@ mod tests {
         for size in [2, 3, 5] {
             let case = Case::new("sum", Op::SUM, Layout::of::<u32>(), each * size as usize);
             for algorithm in ALL {
-                check(algorithm, size, &case, &vec![each; size as usize], true);
+                let counts = vec![each; size as usize];
+                check(algorithm, &case, &counts, true, 9 + size as u64);
             }
         }
     }
@@ -387,6 +394,29 @@ mod tests {
                     (messages, messages),
                     "{name}"
                 );
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_blocks_of_any_number_of_ranks(
+            counts in vec(0_usize..20, 1..20),
+            sums in any::<bool>(),
+            seed in any::<u64>(),
+        ) {
+            let even = vec![counts[0]; counts.len()];
+            for (counts, equal) in [(counts, false), (even, true)] {
+                let total = counts.iter().sum();
+                let case = match sums {
+                    true => Case::new("sum", Op::SUM, Layout::of::<u64>(), total),
+                    false => affine(total),
+                };
+                for algorithm in ALL {
+                    check(algorithm, &case, &counts, equal, seed);
+                }
             }
         }
     }

@@ -31,9 +31,14 @@ fn groups([low, high]: [u32; 2], rank: u32) -> Groups {
     }
 }
 
-/// Every possible root: its group (0 is the low one) and its rank in that group.
+/// Every possible root, but only three in a large group: the root's group (0 is the low one) and
+/// its rank in that group.
 fn roots(sizes: [u32; 2]) -> impl Iterator<Item = (usize, u32)> {
-    let of_group = move |group| [(group, 0), (group, sizes[group] - 1)];
+    let of_group = move |group: usize| {
+        let size = sizes[group];
+        let some = move |rank: &u32| size <= 8 || [0, size / 2, size - 1].contains(rank);
+        (0..size).filter(some).map(move |rank| (group, rank))
+    };
     (0..2).flat_map(of_group)
 }
 

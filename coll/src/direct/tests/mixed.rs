@@ -472,6 +472,8 @@ fn any_operations_of_few_ranks() {
     }
     any_operations(4, 150, 30_000, 5);
     any_operations(5, 100, 8193, 6);
+    any_operations(6, 80, 8193, 60);
+    any_operations(7, 80, 8193, 61);
     any_operations(2, 60, 140_000, 50);
     any_operations(3, 60, 140_000, 51);
     any_operations(4, 40, 140_000, 52);
@@ -483,6 +485,8 @@ fn any_operations_in_any_form() {
         operations(2, 150, 30_000, seed, true);
         operations(3, 100, 8193, seed + 10, true);
     }
+    operations(6, 80, 1024, 42, true);
+    operations(7, 80, 1024, 43, true);
     operations(8, 80, 1024, 40, true);
     operations(9, 40, 500, 41, true);
 }
