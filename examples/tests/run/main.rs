@@ -11,6 +11,7 @@ mod gpu;
 #[path = "../networks/mod.rs"]
 mod networks;
 mod programs;
+mod spectrum;
 
 use std::process::ExitCode;
 

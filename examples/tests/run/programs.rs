@@ -7,6 +7,7 @@ use libtest_mimic::{Failed, Trial};
 
 use crate::command::{Job, no_hosts};
 use crate::networks::{Network, networks};
+use crate::spectrum;
 
 /// Next to the repository, if it is there.
 const MATRIX: &str = concat!(
@@ -337,12 +338,11 @@ fn says_spectrum(job: Job) -> Result<(), Failed> {
     let folder = tempfile::tempdir()?;
     let picture = folder.path().join("spectrum.png");
     // Neither a power of two nor divisible by any number of ranks but 1.
-    let job = job.option("--size", "97").option("--output", &picture);
+    let job = job
+        .option("--size", spectrum::SIZE.to_string())
+        .option("--output", &picture);
     let outcome = job.run().succeeded()?;
     assert!(outcome.number("holds to ")? < 1e-12, "{outcome:?}");
     assert!(outcome.number("back again to ")? < 1e-12, "{outcome:?}");
-    let decoder = png::Decoder::new(std::io::BufReader::new(fs::File::open(picture)?));
-    let info = decoder.read_info()?.info().size();
-    assert_eq!(info, (2 * 388 + 36, 388 + 24));
-    Ok(())
+    spectrum::check(&picture)
 }

@@ -10,12 +10,12 @@ use portolan_core::comm::Communicator;
 use portolan_core::config::Settings;
 use portolan_core::level::Multiple;
 use portolan_core::transport::memory;
-use portolan_core::{Device, Engine, ErrorKind, Result};
+use portolan_core::{Device, Engine, ErrorKind, Result, TypedBuf};
 use portolan_datatype::{Layout, Op, Predefined};
 
-use super::{World, buf, costs, on_all};
+use super::{World, buf, costs, has_boards, on_all, on_network};
 use crate::direct::boards::board::{CELLS, IN_CELL};
-use crate::{Operation, run, start};
+use crate::{Operation, Options, run, start};
 
 thread_local! {
     /// Operations of this rank that have gone the quick way.
@@ -221,6 +221,73 @@ fn a_rank_with_an_operator_of_its_program_goes_the_general_way_and_meets_the_oth
             let sum = allreduce(world, op, items, turn % 3 == 0, form);
             assert_eq!(sum, sum_of_both(items));
         }
+    });
+}
+
+/// One rank has its data with gaps between the items, and the other side by side.
+#[test]
+fn a_broadcast_with_gaps_goes_the_general_way_and_meets_the_other() {
+    on_all(2, |world| {
+        barrier(world);
+        let (plain, me) = (Layout::of::<u16>(), world.rank());
+        let gaps = Layout::resized(&plain, 0, 4).unwrap();
+        let mut quick = 0;
+        for turn in 0..400u32 {
+            let items = 1 + turn as usize % (IN_CELL / 2);
+            let (root, with_gaps) = (turn % 2, turn / 2 % 2);
+            let (layout, apart) = match me == with_gaps {
+                true => (&gaps, 2),
+                false => (&plain, 1),
+            };
+            let expected = contribution(root, items);
+            let mut values = vec![7; items * apart];
+            if me == root {
+                let places = values.iter_mut().step_by(apart);
+                places.zip(&expected).for_each(|(to, from)| *to = *from);
+            }
+            let data = TypedBuf {
+                count: items,
+                ..buf(&mut values, layout)
+            };
+            let before = QUICK.get();
+            let bcast = Operation::Bcast { data, root };
+            perform(world, &bcast, FORMS[turn as usize / 200]).unwrap();
+            let ways = QUICK.get() - before;
+            assert!(me != with_gaps || ways == 0, "{turn}");
+            quick += ways;
+            assert!(values.iter().step_by(apart).eq(&expected), "{turn}");
+            let mut between = values.iter().skip(1).step_by(2);
+            assert!(apart == 1 || between.all(|&value| value == 7), "{turn}");
+        }
+        // All without gaps, except where a cell is not known to be free.
+        assert!(quick > 150, "{quick} of 200");
+    });
+}
+
+/// There are boards, for barriers and broadcasts, but reductions go by messages.
+#[test]
+fn reductions_that_are_to_be_reproducible_do_not_go_the_quick_way() {
+    let options = Options {
+        reproducible: true,
+        ..Options::default()
+    };
+    on_network(memory::network(2), &options, |world| {
+        barrier(world);
+        assert!(has_boards(world));
+        let quick = QUICK.get();
+        for form in FORMS {
+            for in_place in [false, true] {
+                let [_, _, before] = costs(world);
+                assert_eq!(
+                    allreduce(world, &Op::SUM, 4, in_place, form),
+                    sum_of_both(4)
+                );
+                let [_, _, after] = costs(world);
+                assert!(after > before, "it sends messages");
+            }
+        }
+        assert_eq!(QUICK.get(), quick);
+        barrier(world);
     });
 }
 
