@@ -16,6 +16,7 @@ use portolan::coll::{Alltoallw, NeighbourAllgather, NeighbourAlltoall, Neighbour
 use portolan::topology::Dimension;
 use portolan::{Comm, Device, Op, Result};
 
+use crate::hidden::{compute, hidden_share, seconds_of_a_turn};
 use crate::measure::timed;
 use crate::pattern::{Collective, Form};
 use crate::{Plan, Setup};
@@ -72,9 +73,8 @@ pub(crate) fn figure<L: Level, D: Device + 'static>(
         &mut data,
         &mut seen,
     )?;
-    // The time by which the operation exceeds the computation was not hidden behind it.
-    let open = (seen.operation - seen.compute) / (alone * rounds as f64);
-    Ok((100.0 * (1.0 - open).clamp(0.0, 1.0), rounds))
+    let share = hidden_share(alone * rounds as f64, seen.operation, seen.compute);
+    Ok((share, rounds))
 }
 
 /// A communicator of the same ranks as a ring.
@@ -213,19 +213,4 @@ fn restarted<L: Level, D: Device>(
         comm.barrier()?;
     }
     Ok(())
-}
-
-fn compute(turns: u64) {
-    let mut value = 1_u64;
-    for turn in 0..turns {
-        value = black_box(value.wrapping_mul(turn | 1));
-    }
-}
-
-fn seconds_of_a_turn() -> f64 {
-    const TURNS: u64 = 100_000;
-    compute(TURNS);
-    let begun = std::time::Instant::now();
-    compute(TURNS);
-    begun.elapsed().as_secs_f64() / TURNS as f64
 }

@@ -2,13 +2,13 @@
 
 use std::ops::DerefMut;
 
-use std::hint::black_box;
 use std::thread;
 use std::time::Duration;
 
 use portolan::Level;
 use portolan::{Comm, Device, Error, ErrorKind, Result};
 
+use crate::hidden::{compute, hidden_share, seconds_of_a_turn};
 use crate::measure::timed;
 use crate::process::{Whose, monotonic_nanoseconds, processor_seconds, proportional_kib};
 use crate::window::Window;
@@ -69,9 +69,8 @@ fn hidden<L: Level, D: Device>(
     let turns = (COMPUTES * pure / each) as u64;
     comm.barrier()?;
     let both = sends(comm, role, rounds, turns, &mut buffers)?;
-    let seen = (both.send - both.compute) / alone.send;
-    let hidden = if alone.send > 0.0 { 1.0 - seen } else { 0.0 };
-    Ok((100.0 * hidden.clamp(0.0, 1.0), rounds))
+    let share = hidden_share(alone.send, both.send, both.compute);
+    Ok((share, rounds))
 }
 
 fn sends<L: Level, D: Device>(
@@ -107,23 +106,6 @@ fn sends<L: Level, D: Device>(
         Role::Rests => {}
     }
     Ok(seen)
-}
-
-/// A computation that the compiler cannot remove.
-fn compute(turns: u64) {
-    let mut value = 1_u64;
-    for turn in 0..turns {
-        value = black_box(value.wrapping_mul(turn | 1));
-    }
-}
-
-/// How long a turn of [`compute`] takes.
-fn seconds_of_a_turn() -> f64 {
-    const TURNS: u64 = 100_000;
-    compute(TURNS);
-    let begun = monotonic_nanoseconds();
-    compute(TURNS);
-    (monotonic_nanoseconds() - begun).max(1) as f64 * 1e-9 / TURNS as f64
 }
 
 /// The processor time of a waiting rank, in percent of the time that it waits.

@@ -19,6 +19,7 @@ mod buffers;
 mod collective;
 mod direct;
 pub mod gpu;
+mod hidden;
 pub mod machine;
 mod many;
 mod measure;
