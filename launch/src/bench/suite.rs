@@ -49,30 +49,15 @@ pub(super) fn conduct(
     step: &mut dyn FnMut(),
 ) -> Result<Conducted, String> {
     let mut records: Vec<_> = contenders.iter().map(Record::new).collect();
-    let mut remarks = String::new();
     let mut before = probe.look();
-    for round in 0..2 * repeat {
-        if round >= repeat && phases::enough(&alive(&records), repeat) {
-            break;
-        }
-        for turn in 0..contenders.len() {
-            // The order rotates, so that no contender is always first.
-            let which = (turn + round) % contenders.len();
-            let record = &mut records[which];
-            if record.failed.is_some() {
-                continue;
-            }
-            let outcome = contenders[which].sample(job, step);
-            let after = probe.look();
-            let notes = before.until(&after);
-            before = after;
-            match outcome {
-                Ok(outcome) => record.add(notes, outcome, &mut remarks),
-                Err(why) if !record.peer => return Err(why),
-                Err(why) => record.failed = Some(why),
-            }
-        }
-    }
+    let sample = |which: usize| {
+        let outcome = contenders[which].sample(job, step);
+        let after = probe.look();
+        let notes = before.until(&after);
+        before = after;
+        (outcome, notes)
+    };
+    let mut remarks = in_turn(&mut records, repeat, sample)?;
     for record in records.iter().filter(|record| record.failed.is_none()) {
         remarks.push_str(&record.gaps(&job.plans));
     }
@@ -91,6 +76,37 @@ pub(super) fn conduct(
         also: also.iter().map(entries).zip(elsewhere).collect(),
         remarks,
     })
+}
+
+/// Has samples taken round by round, until each contender has `repeat` that can be compared, for up
+/// to twice as many rounds. Each round has every contender once that has not failed; `sample` takes
+/// the next sample of the one at a place. Returns the remarks.
+fn in_turn(
+    records: &mut [Record],
+    repeat: usize,
+    mut sample: impl FnMut(usize) -> (Result<Outcome, String>, Taken),
+) -> Result<String, String> {
+    let mut remarks = String::new();
+    for round in 0..2 * repeat {
+        if round >= repeat && phases::enough(&alive(records), repeat) {
+            break;
+        }
+        for turn in 0..records.len() {
+            // The order rotates, so that no contender is always first.
+            let which = (turn + round) % records.len();
+            if records[which].failed.is_some() {
+                continue;
+            }
+            let (outcome, notes) = sample(which);
+            let record = &mut records[which];
+            match outcome {
+                Ok(outcome) => record.add(notes, outcome, &mut remarks),
+                Err(why) if !record.peer => return Err(why),
+                Err(why) => record.failed = Some(why),
+            }
+        }
+    }
+    Ok(remarks)
 }
 
 /// The entry for one job that took all samples itself: each of `samples` has all sizes.
@@ -236,6 +252,79 @@ mod tests {
 
     fn chosen(records: &[Record]) -> Choice {
         phases::choose(&alive(records))
+    }
+
+    /// Has samples of peers taken in turn: `take` tells how the `n`-th sample of the one at a place
+    /// ends. Returns the places in the order of their samples, and the records.
+    fn turns(
+        peers: usize,
+        repeat: usize,
+        take: impl Fn(usize, usize) -> Result<Taken, String>,
+    ) -> (Vec<usize>, Vec<Record>) {
+        let mut records = vec![record("a", &[]); peers];
+        let mut order = Vec::new();
+        let sample = |which: usize| {
+            let taken = take(which, order.iter().filter(|&&of| of == which).count());
+            order.push(which);
+            let outcome = taken.as_ref().map_err(String::clone).map(|_| Outcome {
+                transport: None,
+                samples: Vec::new(),
+                remarks: String::new(),
+            });
+            (outcome, taken.unwrap_or_default())
+        };
+        in_turn(&mut records, repeat, sample).unwrap();
+        (order, records)
+    }
+
+    #[test]
+    fn every_round_has_everybody_once_and_begins_with_another() {
+        let (order, records) = turns(3, 4, |_, _| Ok(near()));
+        assert_eq!(order, [0, 1, 2, 1, 2, 0, 2, 0, 1, 0, 1, 2]);
+        assert!(records.iter().all(|record| record.taken.len() == 4));
+    }
+
+    #[test]
+    fn a_peer_that_fails_is_left_out_from_then_on() {
+        let fails = |which, nth| match (which, nth) {
+            (1, 1) => Err("it crashed".to_owned()),
+            _ => Ok(near()),
+        };
+        let (order, records) = turns(3, 3, fails);
+        assert_eq!(order, [0, 1, 2, 1, 2, 0, 2, 0]);
+        let failed = records.iter().map(|record| record.failed.is_some());
+        assert!(failed.eq([false, true, false]));
+        // What it would have had to repeat is not waited for.
+        assert_eq!(records[1].taken.len(), 1);
+    }
+
+    #[test]
+    fn a_sample_of_portolan_that_fails_ends_the_measurement() {
+        let mut records = vec![record("a", &[]), record("shm", &[])];
+        records[1].peer = false;
+        let mut order = Vec::new();
+        let ended = in_turn(&mut records, 3, |which| {
+            order.push(which);
+            (Err(format!("{which} crashed")), Taken::default())
+        });
+        assert_eq!((ended, order), (Err("1 crashed".to_owned()), vec![0, 1]));
+    }
+
+    #[test]
+    fn samples_are_taken_again_until_enough_can_be_compared_but_not_for_ever() {
+        // The other one's second sample is of another phase.
+        let once = |which, nth| {
+            Ok(if (which, nth) == (1, 1) {
+                far()
+            } else {
+                near()
+            })
+        };
+        let (order, _) = turns(2, 2, once);
+        assert_eq!(order, [0, 1, 1, 0, 0, 1]);
+        let (order, records) = turns(2, 2, |which, _| Ok(if which == 1 { far() } else { near() }));
+        assert_eq!(order, [0, 1, 1, 0, 0, 1, 1, 0]);
+        assert!(records.iter().all(|record| record.taken.len() == 4));
     }
 
     #[test]
