@@ -11,6 +11,8 @@ mod cuda;
 mod loops;
 #[path = "bench/peers.rs"]
 mod peers;
+#[path = "bench/steady.rs"]
+mod steady;
 
 use std::path::PathBuf;
 

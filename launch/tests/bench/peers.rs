@@ -17,8 +17,8 @@ use crate::{bench, expect_row, rows};
 
 /// The name of an MPI implementation whose compiler and launcher may be on the path, with the
 /// options of its launcher.
-const HYDRA: (&str, &[&str]) = ("mpich", &["-bind-to", "none"]);
-const OPEN: (&str, &[&str]) = (
+pub(crate) const HYDRA: (&str, &[&str]) = ("mpich", &["-bind-to", "none"]);
+pub(crate) const OPEN: (&str, &[&str]) = (
     "openmpi",
     &[
         "--allow-run-as-root",
@@ -32,7 +32,7 @@ const OPEN: (&str, &[&str]) = (
 
 /// Whether an MPI implementation is installed; if not, a skip is printed.
 #[expect(clippy::print_stderr, reason = "skips are counted by the runner")]
-fn is_here(name: &str) -> bool {
+pub(crate) fn is_here(name: &str) -> bool {
     let starts = |command: String| {
         let said = Command::new(command).arg("--version").output();
         said.is_ok_and(|said| said.status.success())
