@@ -1,5 +1,7 @@
 //! One sample, on all ranks.
 
+use std::ops::DerefMut;
+
 use portolan::{Comm, Device, Error, ErrorKind, Op, Result};
 use portolan::{Level, Multiple};
 
@@ -23,6 +25,9 @@ pub struct Setup {
     /// The buffers are memory of CUDA GPUs, which the ranks of a node take in turn
     /// ([`Pattern::has_gpu_buffers`]). `allocated` has no effect then.
     pub cuda: bool,
+    /// The messages of a window are started in a scope ([`Comm::scope`]), with a buffer for each of
+    /// them ([`Pattern::has_windows`]). Otherwise windows call the device.
+    pub scoped: bool,
     /// Time that a sample may take, in seconds: if the planned rounds would take longer, there are
     /// fewer. [`Pattern::Idle`] waits that long.
     pub limit: f64,
@@ -45,6 +50,7 @@ impl Setup {
             buffers: 1,
             allocated: false,
             cuda: false,
+            scoped: false,
             limit: 1.0,
             threads: 2,
             begun: crate::process::monotonic_nanoseconds(),
@@ -72,21 +78,18 @@ pub struct Sample {
 /// # Errors
 /// [`Exhausted`](ErrorKind::Exhausted) if there is no memory for the messages;
 /// [`InvalidArgument`](ErrorKind::InvalidArgument) for [`Pattern::Multithread`], which
-/// [`measure_threads`] measures, and for buffers on GPUs in a pattern that cannot have them;
-/// [`UnsupportedMemory`](ErrorKind::UnsupportedMemory) for such buffers where there is no driver or
-/// no GPU; those of the pattern.
+/// [`measure_threads`] measures, for buffers on GPUs or scopes in a pattern that cannot have them,
+/// and for scopes with fewer buffers than a window has messages;
+/// [`UnsupportedMemory`](ErrorKind::UnsupportedMemory) for buffers on GPUs where there is no driver
+/// or no GPU; those of the pattern.
 pub fn measure<L: Level, D: Device + 'static>(
     comm: &Comm<L, D>,
     setup: &Setup,
     plan: &Plan,
 ) -> Result<Sample> {
+    check(setup)?;
     let role = Role::of(comm.rank(), comm.size());
     match setup.pattern {
-        pattern if setup.cuda && !pattern.has_gpu_buffers() => {
-            let what = format!("{} has no buffers that could be on a GPU", pattern.name());
-            let error = Error::new(ErrorKind::InvalidArgument, what);
-            Err(error.remedy("measure latency, bandwidth or bibandwidth"))
-        }
         Pattern::Multithread => {
             let what = "several threads cannot share a communicator of level Single";
             let error = Error::new(ErrorKind::InvalidArgument, what);
@@ -126,18 +129,63 @@ pub fn measure<L: Level, D: Device + 'static>(
             } else if setup.allocated {
                 let mut buffers = Buffers::allocated(comm, count, bytes, fill)?;
                 timed(comm, setup, plan, |rounds| {
-                    steps.run(comm, rounds, &mut buffers)
+                    run(comm, setup, &steps, rounds, &mut buffers)
                 })?
             } else {
                 let mut buffers = Buffers::several(count, bytes, fill)?;
                 timed(comm, setup, plan, |rounds| {
-                    steps.run(comm, rounds, &mut buffers)
+                    run(comm, setup, &steps, rounds, &mut buffers)
                 })?
             };
             waiting.take()?;
             let value = pattern.value(seconds, rounds, plan.bytes, setup.window);
             pool(comm, pattern, plan, value, rounds)
         }
+    }
+}
+
+/// Refuses buffers and scopes that a pattern cannot have.
+fn check(setup: &Setup) -> Result<()> {
+    let (pattern, window, buffers) = (setup.pattern, setup.window, setup.buffers);
+    let name = pattern.name();
+    let (what, remedy) = if setup.cuda && !pattern.has_gpu_buffers() {
+        (
+            format!("{name} has no buffers that could be on a GPU"),
+            "measure latency, bandwidth or bibandwidth",
+        )
+    } else if setup.scoped && !pattern.has_windows() {
+        (
+            format!("{name} has no windows that could be scopes"),
+            "measure bandwidth, bibandwidth or rate",
+        )
+    } else if setup.scoped && setup.cuda {
+        (
+            "windows between GPUs are not measured in scopes".to_owned(),
+            "measure them with buffers of the host",
+        )
+    } else if setup.scoped && buffers < window {
+        (
+            format!("the {window} messages of a scope cannot have {buffers} buffers"),
+            "use one for each message",
+        )
+    } else {
+        return Ok(());
+    };
+    Err(Error::new(ErrorKind::InvalidArgument, what).remedy(remedy))
+}
+
+/// Runs rounds as the setup says, with buffers of the host.
+fn run<L: Level, D: Device>(
+    comm: &Comm<L, D>,
+    setup: &Setup,
+    steps: &Steps,
+    rounds: u64,
+    buffers: &mut Buffers<impl DerefMut<Target = [u8]>>,
+) -> Result<()> {
+    if setup.scoped {
+        steps.run_in_scopes(comm, rounds, buffers)
+    } else {
+        steps.run(comm, rounds, buffers)
     }
 }
 
@@ -300,6 +348,48 @@ mod tests {
             let take = |world: portolan::World| measure(&world.comm(), &setup(pattern), &plan);
             expect_sample(pattern, &portolan::try_threads(4, take).unwrap());
         }
+    }
+
+    #[test]
+    fn windows_in_scopes_have_a_buffer_for_each_message() {
+        let plan = Plan::with_rounds(16, 20);
+        let kind = |setup: Setup| {
+            let refused = portolan::try_threads(2, |world| {
+                let refused = measure(&world.comm(), &setup, &plan);
+                Ok(refused.map(drop).map_err(|error| error.kind()))
+            });
+            refused.unwrap()[0]
+        };
+        for pattern in Pattern::ALL.into_iter().filter(|it| it.has_windows()) {
+            let scoped = Setup {
+                scoped: true,
+                buffers: 8,
+                ..setup(pattern)
+            };
+            for allocated in [false, true] {
+                let setup = Setup {
+                    allocated,
+                    ..scoped
+                };
+                let take = |world: portolan::World| measure(&world.comm(), &setup, &plan);
+                expect_sample(pattern, &portolan::try_threads(4, take).unwrap());
+            }
+            let few = Setup {
+                buffers: 7,
+                ..scoped
+            };
+            assert_eq!(kind(few), Err(ErrorKind::InvalidArgument));
+            let cuda = Setup {
+                cuda: true,
+                ..scoped
+            };
+            assert_eq!(kind(cuda), Err(ErrorKind::InvalidArgument));
+        }
+        let none = Setup {
+            scoped: true,
+            ..setup(Pattern::Latency)
+        };
+        assert_eq!(kind(none), Err(ErrorKind::InvalidArgument));
     }
 
     #[test]

@@ -42,7 +42,8 @@ impl Part for ContigBuf {
 ///
 /// The typed interface needs a buffer of its own for every receive. The OSU suite, with whose
 /// figures users compare, receives a whole window into one buffer. So this type calls the device
-/// directly, as a C layer would, with the checks that the typed calls make.
+/// directly, as a C layer would, with the checks that the typed calls make. Windows of the typed
+/// interface are measured if they are asked for ([`Setup::scoped`](crate::Setup::scoped)).
 ///
 /// Budget: no allocation once a window has been filled. (Sends and receives of a GPU's memory
 /// allocate.)

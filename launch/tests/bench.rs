@@ -13,6 +13,8 @@ mod loops;
 mod peers;
 #[path = "bench/steady.rs"]
 mod steady;
+#[path = "bench/windows.rs"]
+mod windows;
 
 use std::path::PathBuf;
 
@@ -277,42 +279,6 @@ fn buffers_of_the_library_are_told_and_kept_apart() {
     let (heap, _) = rows(&bench(&["latency", "--sizes", "8", "--json"]));
     assert!(heap[0].get("alloc").is_none(), "{heap:?}");
     assert!(folder.join("latency-2-alloc.json").is_file());
-    std::fs::remove_dir_all(&folder).unwrap();
-}
-
-#[test]
-fn several_buffers_are_told_and_kept_apart() {
-    let words = ["bandwidth", "--sizes", "1k", "--window", "7", "--json"];
-    let (one, _) = rows(&bench(&words));
-    assert!(one[0].get("buffers").is_none(), "{one:?}");
-    let (several, _) = rows(&bench(&[&words[..], &["--buffers", "7"]].concat()));
-    assert_eq!(several[0]["buffers"], 7);
-
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
-        .join(format!("report-buffers-{}", std::process::id()));
-    let report = ["--report", folder.to_str().unwrap()];
-    for buffers in ["1", "7"] {
-        let words = [
-            "bandwidth",
-            "--sizes",
-            "1k",
-            "--window",
-            "7",
-            "--buffers",
-            buffers,
-        ];
-        let outcome = bench(&[&words[..], &report].concat());
-        outcome.expect_code(0);
-        let said = outcome.out.contains("windows of 7 in 7 buffers");
-        assert_eq!(said, buffers == "7", "{outcome:#?}");
-    }
-    let page = std::fs::read_to_string(folder.join("index.html")).unwrap();
-    let kept = [
-        "bandwidth-2-window7.json",
-        "bandwidth-2-window7-buffers7.json",
-    ];
-    assert!(kept.iter().all(|name| folder.join(name).is_file()));
-    assert!(page.contains("windows of 7 in 7 buffers"));
     std::fs::remove_dir_all(&folder).unwrap();
 }
 

@@ -1,5 +1,6 @@
 //! The patterns, and the meaning of their figures.
 
+mod scoped;
 mod steps;
 
 pub(crate) use steps::ping_pong;

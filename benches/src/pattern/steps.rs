@@ -5,15 +5,15 @@ use std::ops::DerefMut;
 use portolan::Level;
 use portolan::{Comm, Device, Result};
 
-use super::Pattern;
+use super::{Pattern, scoped};
 use crate::gpu::{self, GpuBuffers};
 use crate::window::{Part, Window};
 use crate::{Buffers, Role};
 
 /// Tag of the messages that are measured.
-const MESSAGE: u32 = 1;
+pub(super) const MESSAGE: u32 = 1;
 /// Tag of the receiver's answer to a window.
-const ANSWER: u32 = 2;
+pub(super) const ANSWER: u32 = 2;
 /// First tag of the messages that are drained.
 const DRAINED: u32 = 1000;
 
@@ -66,6 +66,21 @@ impl Steps {
                 drain(comm, role, rounds, &self.order, buffers)
             }
             (_, role) => ping_pong(comm, role, rounds, MESSAGE, buffers),
+        }
+    }
+
+    /// As [`run`](Self::run), with the messages of each window in a scope, for the patterns that
+    /// have windows ([`Pattern::has_windows`]). There is a buffer for each message of a window.
+    pub(crate) fn run_in_scopes<L: Level, D: Device>(
+        &self,
+        comm: &Comm<L, D>,
+        rounds: u64,
+        buffers: &mut Buffers<impl DerefMut<Target = [u8]>>,
+    ) -> Result<()> {
+        let role = Role::of(comm.rank(), comm.size());
+        match self.pattern {
+            Pattern::Bibandwidth => scoped::both_ways(comm, role, rounds, self.window, buffers),
+            _ => scoped::one_way(comm, role, rounds, self.window, buffers),
         }
     }
 
@@ -258,12 +273,17 @@ mod tests {
     }
 
     /// Numbers the send buffers, and counts the receive buffers into which their number has come.
-    fn numbers_that_arrive(pattern: Pattern, window: u32, count: u32) -> [usize; 2] {
+    fn numbers_that_arrive(pattern: Pattern, window: u32, count: u32, scoped: bool) -> [usize; 2] {
         let counts = portolan::try_threads(2, |world| {
             let comm = world.comm();
             let mut buffers = Buffers::several(count, 20_000, 0)?;
             buffers.number();
-            Steps::new(pattern, 20_000, window).run(&comm, 2, &mut buffers)?;
+            let steps = Steps::new(pattern, 20_000, window);
+            if scoped {
+                steps.run_in_scopes(&comm, 2, &mut buffers)?;
+            } else {
+                steps.run(&comm, 2, &mut buffers)?;
+            }
             let has_its_number =
                 |(at, buffer): (usize, &[u8])| buffer.iter().all(|&b| usize::from(b) == at + 1);
             Ok(buffers
@@ -278,11 +298,15 @@ mod tests {
     #[test]
     fn every_message_has_the_buffer_whose_turn_it_is() {
         let [one, both] = [Pattern::Bandwidth, Pattern::Bibandwidth];
-        assert_eq!(numbers_that_arrive(one, 7, 7), [0, 7]);
-        assert_eq!(numbers_that_arrive(both, 7, 7), [7, 7]);
-        assert_eq!(numbers_that_arrive(both, 7, 3), [3, 3]);
-        // Buffers that no message uses keep their content.
-        assert_eq!(numbers_that_arrive(Pattern::Rate, 3, 5), [0, 3]);
+        for scoped in [false, true] {
+            assert_eq!(numbers_that_arrive(one, 7, 7, scoped), [0, 7]);
+            assert_eq!(numbers_that_arrive(both, 7, 7, scoped), [7, 7]);
+            // Buffers that no message uses keep their content.
+            assert_eq!(numbers_that_arrive(Pattern::Rate, 3, 5, scoped), [0, 3]);
+            // More messages than the scope has places for without allocating.
+            assert_eq!(numbers_that_arrive(both, 70, 70, scoped), [70, 70]);
+        }
+        assert_eq!(numbers_that_arrive(both, 7, 3, false), [3, 3]);
     }
 
     #[test]

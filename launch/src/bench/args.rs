@@ -56,10 +56,16 @@ pub(crate) struct BenchArgs {
     pub(crate) window: Option<u32>,
 
     /// Buffers that the messages of a window use in turn, on either side: from one, as in the OSU
-    /// suite, to one for each message (bandwidth, bibandwidth, rate)
-    #[arg(long, value_name = "N", default_value_t = 1,
-          value_parser = clap::value_parser!(u32).range(1..=65_536))]
-    pub(crate) buffers: u32,
+    /// suite, to one for each message (bandwidth, bibandwidth, rate) [default: 1; with --scope one
+    /// for each message]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub(crate) buffers: Option<u32>,
+
+    /// Start the messages of a window in a scope, `Comm::scope`, as programs without `unsafe` do,
+    /// with a buffer for each; otherwise windows call the device, as a layer for C would
+    /// (bandwidth, bibandwidth, rate)
+    #[arg(long, conflicts_with = "cuda")]
+    pub(crate) scope: bool,
 
     /// Take buffers from the library: `Comm::alloc`, and of peers MPI_Alloc_mem (latency,
     /// bandwidth, bibandwidth, rate, overlap)
@@ -173,6 +179,10 @@ pub(crate) struct BenchRankArgs {
     /// Buffers on CUDA GPUs
     #[arg(long)]
     pub(crate) cuda: bool,
+
+    /// Windows in scopes
+    #[arg(long)]
+    pub(crate) scope: bool,
 
     /// Longest time of one size, in seconds
     #[arg(long, value_parser = positive)]
@@ -369,6 +379,12 @@ impl BenchArgs {
             .iter()
             .flat_map(|words| words.split_whitespace());
         words.map(str::to_owned).collect()
+    }
+
+    /// Buffers that the messages of a window use in turn, in each direction.
+    pub(super) fn buffers(&self) -> u32 {
+        let usual = if self.scope { self.window() } else { 1 };
+        self.buffers.unwrap_or(usual)
     }
 
     /// Threads of a rank.

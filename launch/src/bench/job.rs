@@ -55,6 +55,8 @@ pub(super) struct Job {
     pub(super) alloc: bool,
     /// Whether buffers are on GPUs.
     pub(super) cuda: bool,
+    /// Whether Portolan's windows are in scopes.
+    pub(super) scope: bool,
     /// Threads of a rank.
     pub(super) threads: u32,
     /// Longest time for one size, in seconds.
@@ -204,6 +206,7 @@ pub(super) fn as_rank(command: &mut Command, job: &Job, begun: u64) {
         .args(["--buffers", &job.buffers.to_string()])
         .args(job.alloc.then_some("--alloc"))
         .args(job.cuda.then_some("--cuda"))
+        .args(job.scope.then_some("--scope"))
         .args(["--limit", &job.limit.to_string()])
         .args(["--threads", &job.threads.to_string()])
         .args(["--begun", &begun.to_string()])
@@ -364,6 +367,7 @@ pub(super) mod tests {
             buffers: 1,
             alloc: false,
             cuda: false,
+            scope: false,
             threads: 1,
             limit: 1.0,
             plans: Vec::new(),
@@ -406,6 +410,20 @@ pub(super) mod tests {
             assert_eq!(told.unwrap()[1], &*whole_seconds(patience));
         }
         assert_eq!(job(1e15, 15).patience().as_secs_f64(), MOST);
+    }
+
+    #[test]
+    fn ranks_are_told_where_buffers_are_and_whether_windows_are_scopes() {
+        let plain = || job(Pattern::Bandwidth);
+        let told = |job: &Job, option: &str| {
+            let command = ours(job, None, 0).unwrap();
+            command.get_args().any(|word| word == option)
+        };
+        let [mut alloc, mut cuda, mut scope] = [plain(), plain(), plain()];
+        (alloc.alloc, cuda.cuda, scope.scope) = (true, true, true);
+        for (job, option) in [(alloc, "--alloc"), (cuda, "--cuda"), (scope, "--scope")] {
+            assert!(told(&job, option) && !told(&plain(), option), "{option}");
+        }
     }
 
     #[test]

@@ -39,6 +39,8 @@ struct Row<'a> {
     alloc: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     cuda: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    scope: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     threads: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -191,6 +193,7 @@ fn row<'a>(run: &'a Run, entry: &'a Entry, figure: &'a Figure) -> Row<'a> {
         buffers: run.buffers,
         alloc: run.alloc,
         cuda: run.cuda,
+        scope: run.scope,
         threads: run.threads,
         pin: run.pin.as_deref(),
         busy: run.busy,

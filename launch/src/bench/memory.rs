@@ -107,8 +107,8 @@ impl Need {
                     "operations on blocks of",
                 ),
                 // Each buffer begins at a page boundary.
-                _ if args.buffers > 1 => (
-                    2 * bytes.max(1).next_multiple_of(PAGE) * u128::from(args.buffers),
+                _ if args.buffers() > 1 => (
+                    2 * bytes.max(1).next_multiple_of(PAGE) * u128::from(args.buffers()),
                     "several --buffers for messages of",
                 ),
                 _ => (2 * bytes * u128::from(threads), "messages of"),
@@ -226,6 +226,8 @@ mod tests {
             ("latency --sizes 8,32M --cuda", 2, true),
             ("multithread --sizes 16M --threads 2", 2, false),
             ("bandwidth --sizes 1M --buffers 32", 2, false),
+            ("bandwidth --sizes 512k", 2, true),
+            ("bandwidth --sizes 512k --scope", 2, false),
             ("depth --sizes 1000000", 2, false),
             ("allreduce --sizes 16M", 2, true),
             ("allreduce-init --sizes 16M", 2, false),

@@ -175,8 +175,8 @@ impl BenchArgs {
         }
     }
 
-    /// Refuses more buffers than a window has messages, and buffers of the library or on GPUs where
-    /// there is no choice.
+    /// Refuses more buffers than a window has messages, or fewer where each needs one, and buffers
+    /// of the library or on GPUs where there is no choice.
     fn check_buffers(&self) -> Result<(), String> {
         self.check_cuda()?;
         if self.alloc && !self.kind.pattern().is_some_and(Pattern::allocates) {
@@ -185,8 +185,19 @@ impl BenchArgs {
                 "{name} has no buffers that the library could allocate: leave --alloc out"
             ));
         }
-        let (buffers, window) = (self.buffers, self.window());
+        let (buffers, window) = (self.buffers(), self.window());
         let windows = self.kind.pattern().is_some_and(Pattern::has_windows);
+        if self.scope && !windows {
+            let name = self.kind.name();
+            return Err(format!(
+                "{name} has no windows, which could be scopes: leave --scope out"
+            ));
+        }
+        if self.scope && buffers < window {
+            return Err(format!(
+                "the {window} messages of a scope have a buffer each, and cannot use {buffers}: leave --buffers out"
+            ));
+        }
         if buffers > 1 && !windows {
             let name = self.kind.name();
             return Err(format!(

@@ -38,9 +38,10 @@ impl Planned {
             pattern,
             ranks,
             window: args.window(),
-            buffers: args.buffers,
+            buffers: args.buffers(),
             alloc: args.alloc,
             cuda: args.cuda,
+            scope: args.scope,
             threads: args.threads(),
             limit: args.seconds(),
             plans: args.plans(pattern),
@@ -81,11 +82,12 @@ impl Planned {
         let job = &self.job;
         let names: Vec<_> = self.contenders.iter().map(Contender::name).collect();
         let mut text = format!(
-            "{}: {} ranks, --pin {}{}; {} each of {}",
+            "{}: {} ranks, --pin {}{}{}; {} each of {}",
             job.pattern.name(),
             job.ranks,
             job.pin,
             if job.cuda { ", buffers on GPUs" } else { "" },
+            if job.scope { ", windows in scopes" } else { "" },
             self.repeat,
             names.join(", "),
         );

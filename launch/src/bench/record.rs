@@ -31,6 +31,9 @@ pub(super) struct Run {
     /// Whether the buffers were on GPUs.
     #[serde(default)]
     pub(super) cuda: bool,
+    /// Whether Portolan's windows were in scopes.
+    #[serde(default)]
+    pub(super) scope: bool,
     /// Threads of a rank, if there are several.
     pub(super) threads: Option<u32>,
     /// Where the ranks were bound; `None` if this command did not place them.
@@ -473,6 +476,7 @@ pub(super) mod tests {
             buffers: None,
             alloc: false,
             cuda: false,
+            scope: false,
             threads: None,
             pin: Some("core".to_owned()),
             map: None,

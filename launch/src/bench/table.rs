@@ -136,6 +136,9 @@ pub(super) fn manner(run: &Run) -> String {
     if let Some(buffers) = run.buffers {
         let _ = write!(text, " in {buffers} buffers");
     }
+    if run.scope {
+        text.push_str(", each in a scope");
+    }
     if run.alloc {
         text.push_str(", buffers of the library");
     }

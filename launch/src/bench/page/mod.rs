@@ -122,6 +122,9 @@ fn id(run: &Run) -> String {
     if run.cuda {
         id.push_str("-cuda");
     }
+    if run.scope {
+        id.push_str("-scope");
+    }
     if let Some(threads) = run.threads {
         let _ = write!(id, "-threads{threads}");
     }
