@@ -4,20 +4,21 @@
 //! `budget-apart/…` is one way between two threads on two cores. `line` is what the machine needs,
 //! `transport` adds cells and polling, `device` matching and the engine, `facade` the checks.
 //! `budget-code/…` is a send and its receive on one thread, where nothing has to travel: the cost
-//! of the code alone. docs/budget.md has the figures, and explains them.
+//! of the code alone. All are criterion's means, so that they can be compared with each other.
+//! docs/budget.md has the figures, and explains them.
 
 mod common;
 
-use std::hint::black_box;
+use std::hint::{black_box, spin_loop};
 use std::panic::resume_unwind;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::between_two;
 use criterion::{Criterion, criterion_group, criterion_main};
 use portolan::{Builder, Comm, Device, Result, Source, Tag, Tags};
-use portolan_benches::machine::Limits;
 use portolan_benches::{allowed_processors, pin};
 use portolan_core::config::Settings;
 use portolan_core::transport::{Header, Payload, Sent, Sink, Transport};
@@ -65,9 +66,13 @@ fn transports() -> [Shm; 2] {
     both
 }
 
-/// Ping-pongs of packets between two pinned threads.
-fn packets(rounds: u64) -> Duration {
-    let [mut zero, mut one] = transports();
+/// The time of `rounds` rounds between two pinned threads, after a warm-up. `first` and `second`
+/// are told how many rounds they have.
+fn ping_pongs(
+    rounds: u64,
+    mut first: impl FnMut(u64) + Send,
+    mut second: impl FnMut(u64) + Send,
+) -> Duration {
     let processors = allowed_processors();
     let begin = Barrier::new(2);
     let place = |rank: usize| {
@@ -81,28 +86,83 @@ fn packets(rounds: u64) -> Duration {
     thread::scope(|scope| {
         scope.spawn(|| {
             place(1);
-            let mut sink = Count::default();
-            for _ in 0..warm_up + rounds {
-                take(&mut one, &mut sink);
-                hand_over(&mut one);
-            }
+            second(warm_up + rounds);
         });
         // On a thread of its own, because the pinning would outlast the bench on this one.
         let first = scope.spawn(|| {
             place(0);
-            let mut sink = Count::default();
-            let mut begun = Instant::now();
-            for round in 0..warm_up + rounds {
-                if round == warm_up {
-                    begun = Instant::now();
-                }
-                hand_over(&mut zero);
-                take(&mut zero, &mut sink);
-            }
+            first(warm_up);
+            let begun = Instant::now();
+            first(rounds);
             begun.elapsed()
         });
         first.join().unwrap_or_else(|panic| resume_unwind(panic))
     })
+}
+
+/// A number that is alone in its cache line, and in the pair of lines that the processor fetches
+/// together.
+#[derive(Default)]
+#[repr(align(128))]
+struct Line(AtomicU64);
+
+impl Line {
+    fn now(&self) -> u64 {
+        // Relaxed: only the thread that stores into this line asks for it.
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, turn: u64) {
+        // Release: partner of the load in `await_turn`.
+        self.0.store(turn, Ordering::Release);
+    }
+
+    fn await_turn(&self, turn: u64) {
+        // Acquire: partner of the store in `set`.
+        while self.0.load(Ordering::Acquire) != turn {
+            spin_loop();
+        }
+    }
+}
+
+/// Ping-pongs of a cache line: one for each direction, stored here and loaded there.
+fn lines(rounds: u64) -> Duration {
+    let (there, back) = (Line::default(), Line::default());
+    let first = |rounds: u64| {
+        let before = there.now();
+        for turn in before + 1..=before + rounds {
+            there.set(turn);
+            back.await_turn(turn);
+        }
+    };
+    let second = |rounds: u64| {
+        let before = back.now();
+        for turn in before + 1..=before + rounds {
+            there.await_turn(turn);
+            back.set(turn);
+        }
+    };
+    ping_pongs(rounds, first, second)
+}
+
+/// Ping-pongs of packets.
+fn packets(rounds: u64) -> Duration {
+    let [mut zero, mut one] = transports();
+    let first = |rounds: u64| {
+        let mut sink = Count::default();
+        for _ in 0..rounds {
+            hand_over(&mut zero);
+            take(&mut zero, &mut sink);
+        }
+    };
+    let second = |rounds: u64| {
+        let mut sink = Count::default();
+        for _ in 0..rounds {
+            take(&mut one, &mut sink);
+            hand_over(&mut one);
+        }
+    };
+    ping_pongs(rounds, first, second)
 }
 
 /// Sends a message through the communicator's device, without the facade's checks.
@@ -159,12 +219,10 @@ fn ping_pong(comm: &Comm, rounds: u64, (send, recv): Ways) -> Result<()> {
 
 fn apart(c: &mut Criterion) {
     let mut group = c.benchmark_group("budget-apart");
-    if let [one, other, ..] = allowed_processors()[..] {
+    // Two threads on one processor have no line between them.
+    if allowed_processors().len() > 1 {
         group.bench_function("line", |bencher| {
-            bencher.iter_custom(|rounds| {
-                let limits = Limits::measure(one, other).expect("these are allowed");
-                Duration::from_secs_f64(limits.load_store * 1e-9 * rounds as f64)
-            });
+            bencher.iter_custom(|rounds| lines(rounds) / 2);
         });
     }
     group.bench_function("transport", |bencher| {
