@@ -268,6 +268,7 @@ mod tests {
             order.push(which);
             let outcome = taken.as_ref().map_err(String::clone).map(|_| Outcome {
                 transport: None,
+                levels: false,
                 samples: Vec::new(),
                 remarks: String::new(),
             });

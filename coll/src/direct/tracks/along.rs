@@ -338,8 +338,7 @@ impl<'a> Along<'a> {
         Ok(())
     }
 
-    /// The messages for the long blocks; blocks for this rank itself are copied while they are under
-    /// way.
+    /// The messages for the long blocks; blocks for this rank itself are copied meanwhile.
     pub(in crate::direct) fn messages(&self, size: u32, name: Name) -> Messages {
         let mut messages = Messages::named(self.rank, size, name);
         let is_long = |((other, _), block): &(Edge, Stream<'_>)| {
