@@ -192,7 +192,7 @@ fn what_tune_measures_is_a_table_that_the_runtime_reads() {
 fn another_launcher_can_start_the_jobs_of_tune() {
     let me = env!("CARGO_BIN_EXE_portolan");
     let launcher = format!("{me} run --bind none");
-    let quick = ["tune", "-n", "3", "--sizes", "8", "--iterations", "2"];
+    let quick = ["tune", "-n", "3", "--sizes", "8"];
     let tuned = bench(&[&quick[..], &["--launcher", &launcher]].concat());
     tuned.expect_code(0);
     // On a machine with other work there may be reasons in place of rules.
