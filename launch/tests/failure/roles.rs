@@ -135,6 +135,9 @@ fn act(role: &str, world: &World) -> Result<()> {
     }
     talk_among_the_living(&comm, living)?;
     say(format!("done {}", world.rank()));
+    if cut_off > 0 {
+        end_together(&comm, living)?;
+    }
     Ok(())
 }
 
@@ -318,6 +321,23 @@ fn talk_among_the_living(comm: &Comm, living: u32) -> Result<()> {
         comm.send_one(&me, right, 8)?;
         let (number, _) = comm.recv_one::<u32>(left, 8)?;
         assert_eq!(number, left);
+    }
+    Ok(())
+}
+
+/// Returns when all surviving ranks have come here: a token goes round twice. (MPICH's launcher
+/// signals all others when a rank ends in a job that has lost ranks, and the signal ends them.)
+fn end_together(comm: &Comm, living: u32) -> Result<()> {
+    let me = comm.rank();
+    let (right, left) = ((me + 1) % living, (me + living - 1) % living);
+    for _ in 0..2 {
+        if me != 0 {
+            comm.recv_one::<u8>(left, 11)?;
+        }
+        comm.send_one(&0_u8, right, 11)?;
+        if me == 0 {
+            comm.recv_one::<u8>(left, 11)?;
+        }
     }
     Ok(())
 }
